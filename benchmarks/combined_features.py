@@ -119,7 +119,7 @@ def only(both, name):
 
 def measured(train, test, labels, tree, repeat):
     few = slice(0, 300)
-    rest = tree, CONFIG, 0, Work(None, "")
+    rest = tree, CONFIG, 0, Work()
     fit_ranker(train.take(few), labels[few], *rest).search(test.take(few), CONFIG.search, K)
     train_s, ranker = least(lambda: fit_ranker(train, labels, *rest), repeat)
     search_s, _ = least(lambda: ranker.search(test, CONFIG.search, K), 3 * repeat)

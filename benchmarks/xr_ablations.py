@@ -88,7 +88,7 @@ def measured(row, documents, test, arguments):
     own = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
     config = configure(method, None, own, settings, *map(parse_assignment, arguments.set))
     fitted, held_out = hold_out(documents, config)
-    run = Run(config, Work.begin(None, config), device=arguments.device)
+    run = Run(config, Work(), device=arguments.device)
     begin = time.perf_counter()
     vectoriser, features = text_features(fitted, run)
     network = fit_network(fitted, features, vectoriser, run)

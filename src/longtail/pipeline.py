@@ -25,6 +25,7 @@ from longtail.models.model import Facts, Model
 from longtail.networks.fitting import (
     combined_features,
     encoder_hash,
+    feature_inputs,
     fit_network,
     kept_network,
     label_hints,
@@ -32,6 +33,7 @@ from longtail.networks.fitting import (
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
+from longtail.steps.inputs import DOCUMENTS, ENCODER, GIVEN_LOSS, HIERARCHY, VALIDATION
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
 from longtail.steps.trees import label_graph_of, uses_label_graph, with_label_points
@@ -71,7 +73,10 @@ def train(
     network = fit_network(points, features, vectoriser, run)
     features = combined_features(points, features, network, run)
     hints = partial(label_hints, points, network, run)  # for one-vs-all classifiers
-    rankers = ranker_family(config).fit(TrainingPoints(points, features, vectoriser, hints), run)
+    inputs = feature_inputs(config)
+    rankers = ranker_family(config).fit(
+        TrainingPoints(points, features, vectoriser, hints, inputs), run
+    )
     network = kept_network(network, config)
 
     share = float(METHODS[config.method].network_ranks and not classifiers_alone(config))
@@ -135,20 +140,11 @@ def _begun(
     are made from.
     """
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    seen: list[object] = [
-        fitted,
-        parents,
-        *([valid, encoder_hash(config)] if uses_encoder(config) else []),
-    ]
+    data: dict[str, object] = {DOCUMENTS: fitted, HIERARCHY: parents}
+    if uses_encoder(config):
+        data |= {VALIDATION: valid, ENCODER: encoder_hash(config)}
     if loss is not None:
-        seen.append(
-            [
-                getattr(loss, "__module__", ""),
-                getattr(loss, "__qualname__", type(loss).__qualname__),
-            ]
-        )
-    return (
-        fitted,
-        held_out,
-        Run(config, Work.begin(stages, config, *seen), parents, valid, device, loss),
-    )
+        name = getattr(loss, "__qualname__", type(loss).__qualname__)
+        data[GIVEN_LOSS] = [getattr(loss, "__module__", ""), name]
+    work = Work.begin(stages, config, data)
+    return fitted, held_out, Run(config, work, parents, valid, device, loss)

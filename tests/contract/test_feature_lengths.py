@@ -225,9 +225,7 @@ class TestFeaturesOfLabelTexts:
 
         def order(label_features: sparse.csr_array) -> list[int]:
             documents = replace(data[0], label_features=label_features)
-            run = Run(
-                configure("xr-linear", None, {"label_features": {"kind": kind}}), Work(None, "")
-            )
+            run = Run(configure("xr-linear", None, {"label_features": {"kind": kind}}), Work())
             features = text_features(documents, run)[1]
             return label_trees(documents, features, None, run, {"tree-0": 0})[0].order.tolist()
 

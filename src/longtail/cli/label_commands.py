@@ -151,7 +151,7 @@ def _of_data(documents: Dataset, config: Config, with_graph: bool) -> _Source:
     from longtail.steps.trees import label_graph_of
     from longtail.steps.work import Work
 
-    graph = label_graph_of(documents, config, Work.begin(None, config)) if with_graph else None
+    graph = label_graph_of(documents, config, Work()) if with_graph else None
     return _Source(documents.labels, documents.label_counts, graph)
 
 

@@ -23,10 +23,18 @@ from longtail.networks import layout
 from longtail.rankers.base import LabelHints
 from longtail.reporting import logged_stage
 from longtail.steps.held_out import with_known_labels
+from longtail.steps.inputs import (
+    ENCODER,
+    GIVEN_LOSS,
+    TRAINING,
+    VALIDATION,
+    Inputs,
+    settings_in,
+)
 from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
-from longtail.steps.trees import label_trees
-from longtail.steps.work import Work
+from longtail.steps.text import text_inputs
+from longtail.steps.trees import GRAPH_INPUTS, label_trees, point_inputs, tree_inputs
 from longtail.tree.cluster import level_widths
 
 if TYPE_CHECKING:
@@ -38,9 +46,11 @@ if TYPE_CHECKING:
 __all__ = [
     "combined_features",
     "encoder_hash",
+    "feature_inputs",
     "fit_network",
     "kept_network",
     "label_hints",
+    "network_inputs",
     "network_widths",
     "with_levels",
 ]
@@ -92,13 +102,56 @@ def fit_network(
     embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
     levels = with_levels(config, documents.n_labels)
     seeds = {"tree-network": config.seed}
-    [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
+    [tree] = label_trees(
+        documents,
+        features,
+        vectoriser,
+        run._replace(config=levels),
+        seeds,
+        _network_tree_inputs(config),
+    )
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     loss = None if run.loss is None else loss_of(run.loss)
-    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss))
+    inputs = network_inputs(config)
+    network = tune(
+        NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss, inputs)
+    )
     current_group().leave()
     return network
+
+
+def _network_tree_inputs(config: Config) -> Inputs:
+    """Return the inputs of the label tree of a network, beside those of its features the settings
+    that :func:`with_levels` reads.
+    """
+    of_levels = settings_in(
+        "cascade.last_level",
+        "cascade.levels",
+        "cascade.merge",
+        "encoder.kind",
+        "label_text.phases",
+        "recursive.levels",
+        "recursive.resolutions",
+    )
+    return tree_inputs(config, text_inputs(config)) | of_levels
+
+
+def network_inputs(config: Config) -> Inputs:
+    """Return the inputs of the trained network of the method, and of its checkpoints."""
+    after_training = settings_in(
+        "cascade.classifier", "cascade.combine", "cascade.warm_start", "encoder.weight"
+    )
+    groups = {
+        "cascade": ("cascade", "label_text"),
+        "attention": ("recursive",),
+        "recursive": ("recursive", "ranker"),
+    }[METHODS[config.method].network]
+    inputs = settings_in("encoder", "seed", *groups) - after_training
+    inputs |= TRAINING | {VALIDATION, ENCODER, GIVEN_LOSS}
+    if "graph" in config.label_text.parts:
+        inputs |= GRAPH_INPUTS
+    return inputs | token_inputs(config) | _network_tree_inputs(config)
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
@@ -144,7 +197,7 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
     with logged_stage("tokens") as note:
-        tokens = _tokens(documents, tokeniser, run.work)
+        tokens = _tokens(documents, tokeniser, run)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
     return Embedder(
@@ -152,7 +205,7 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
     ), tokens
 
 
-def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
+def _tokens(documents: Dataset, tokeniser: Tokeniser, run: Run) -> Tokens:
     """Return the tokens of the documents of a network, made once: from their stage, or memory where
     none is kept.
     """
@@ -161,7 +214,30 @@ def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
     def make() -> dict[str, np.ndarray]:
         return tokeniser(documents.document_texts()).to_arrays()
 
-    return Tokens.from_arrays(work.arrays("tokens", make, hold=work.stages is None))
+    hold = run.work.stages is None
+    inputs = token_inputs(run.config)
+    return Tokens.from_arrays(run.work.arrays("tokens", make, inputs, hold=hold, versions=True))
+
+
+def token_inputs(config: Config) -> Inputs:
+    """Return the inputs of the tokens of the documents."""
+    not_read = settings_in("encoder.weight", "encoder.width", "encoder.pooling")
+    return (settings_in("encoder") - not_read) | {ENCODER} | point_inputs(config)
+
+
+def vector_inputs(config: Config) -> Inputs:
+    """Return the inputs of the vectors of the documents by the network or the pretrained encoder."""
+    if METHODS[config.method].network:
+        return network_inputs(config)
+    read = settings_in("encoder", "training.precision") - settings_in("encoder.weight")
+    return read | {ENCODER} | point_inputs(config)
+
+
+def feature_inputs(config: Config) -> Inputs:
+    """Return the inputs of the features of linear classifiers."""
+    if not uses_encoder(config) or config.features == "tfidf" or ranks_alone(config):
+        return text_inputs(config)
+    return text_inputs(config) | vector_inputs(config) | settings_in("encoder.weight")
 
 
 def combined_features(
@@ -171,19 +247,19 @@ def combined_features(
     or one of both.
     """
     config = run.config
-    work = run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
+    is_trained = bool(METHODS[config.method].network)
 
     def make() -> dict[str, np.ndarray]:
-        trained = METHODS[config.method].network  # else the documents have not been read yet
-        texts = (
-            _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
-        )
-        return {"vectors": network.embed(texts)}
+        if not is_trained:  # the documents have not been read yet
+            return {"vectors": network.embed(documents.document_texts())}
+        return {"vectors": network.embed(_tokens(documents, network.tokeniser, run))}
 
     with logged_stage("embeddings") as note:
-        vectors = work.arrays("embeddings", make)["vectors"]
+        inputs = vector_inputs(config)
+        arrays = run.work.arrays("embeddings", make, inputs, versions=not is_trained)
+        vectors = arrays["vectors"]
         note(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
@@ -207,23 +283,27 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
     initial weights.
     """
     config = run.config
-    work = run.work
     count = config.ranker.hard_negatives
     ranker = None if network is None else network.ranker
     if ranker is None or config.cascade.classifier != "dismec":
         return LabelHints()
     start = ranker.label_weights() if config.cascade.warm_start else None
+    of_network = network_inputs(config)
+    inputs = of_network | settings_in("cascade.classifier", "cascade.warm_start")
     if not count:
-        return LabelHints(None, start)
+        return LabelHints(None, start, inputs)
 
     def make() -> dict[str, np.ndarray]:
         ranked = ranker.search(
-            _tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels)
+            _tokens(documents, ranker.tokeniser, run), min(count, documents.n_labels)
         )[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
     with logged_stage("hard negatives") as note:
-        arrays = work.arrays("hard-negatives", make)
+        arrays = run.work.arrays(
+            "hard-negatives", make, of_network | settings_in("ranker.hard_negatives")
+        )
         note(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
     values = np.ones(len(arrays["labels"]), np.float32)
-    return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)
+    candidates = csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels)
+    return LabelHints(candidates, start, inputs)

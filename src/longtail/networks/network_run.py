@@ -10,6 +10,7 @@ from longtail.features.tokens import Tokens
 from longtail.networks.embedder import Embedder
 from longtail.networks.losses import Loss
 from longtail.networks.training.checkpoints import Checkpoints
+from longtail.steps.inputs import EVERYTHING, Inputs
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 
@@ -28,7 +29,8 @@ class NetworkRun:
     work: Work
     valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
     loss: Loss | None = None  # given from Python, in the place of ``training.loss``
+    inputs: Inputs = EVERYTHING  # of the trained network
 
     def checkpoints(self, number: int) -> Checkpoints:
         """Return the checkpoints of the network ``number`` of this run."""
-        return Checkpoints(self.work.stages, self.work.input_hash, number)
+        return Checkpoints(self.work.stages, self.work.key(self.inputs), number)

@@ -23,6 +23,7 @@ from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
+from longtail.steps.inputs import EVERYTHING, Inputs
 from longtail.tree.given import Parents
 from longtail.tree.tree import LabelTree
 
@@ -166,12 +167,13 @@ class LabelHints(NamedTuple):
     # (n, L) has an entry where a document is a hard negative of a label
     candidates: sparse.csr_array | None = None
     start: NDArray[np.float32] | None = None  # (L, e) initial weights of the dense block
+    inputs: Inputs = frozenset()
 
     def ordered(self, tree: LabelTree) -> LabelHints:
         """Return the same in the order of the tree's labels."""
         candidates = None if self.candidates is None else tree.coarsen(self.candidates)[-1]
         start = None if self.start is None else self.start[tree.order]
-        return LabelHints(candidates, start)
+        return LabelHints(candidates, start, self.inputs)
 
 
 class TrainingPoints(NamedTuple):
@@ -182,6 +184,7 @@ class TrainingPoints(NamedTuple):
     vectoriser: TfIdf | None = None  # makes features of label texts, unless features were given
     # from a network, for classifiers of single labels
     label_hints: Callable[[], LabelHints] = LabelHints
+    inputs: Inputs = EVERYTHING  # of documents and features
 
 
 class RankerForecast(NamedTuple):
@@ -210,7 +213,11 @@ class RankerFamily(ABC):
 
     @abstractmethod
     def fit(self, points: TrainingPoints, run: Run) -> tuple[Ranker, ...]:
-        """Train; each part that takes long is a stage of ``run.work``, so that it can be resumed."""
+        """Train; each part that takes long is a stage of ``run.work``, so that it can be resumed.
+
+        A stage declares the settings and data that it is made from: ``points.inputs``, and the
+        settings that this family reads. One that declares nothing is made again when any setting
+        changes."""
 
     @abstractmethod
     def load(

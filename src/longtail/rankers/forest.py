@@ -40,6 +40,7 @@ from longtail.rankers.base import (
 )
 from longtail.rankers.tail_classifier import fit_tail, no_tail
 from longtail.reporting import logged_stage
+from longtail.steps.inputs import settings_in
 from longtail.steps.run import Run
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
@@ -349,6 +350,12 @@ def _explanation_nodes(details: ForestExplanation, features: Features) -> tuple[
     )
 
 
+# of each tree of documents
+_TREE_SETTINGS = settings_in("forest", "seed") - settings_in(
+    "forest.trees", "forest.tail_share", "forest.tail_gamma"
+)
+
+
 class ForestFamily(RankerFamily):
     """FastXML and PfastreXML."""
 
@@ -373,10 +380,17 @@ class ForestFamily(RankerFamily):
         def grow(tree: int) -> dict[str, NDArray[Any]]:
             return fit_tree(features, relevance, propensities, settings, run.config.seed, tree)
 
+        numbers = range(settings.trees)
+        inputs = points.inputs | _TREE_SETTINGS
         with logged_stage("trees of documents") as log_fact:
-            trees = run.work.each("document-tree", grow, range(settings.trees), "trees")
+            trees = run.work.each("document-tree", grow, numbers, "trees", inputs)
             if settings.tail_share > 0:
-                tail = run.work.arrays("centroids", lambda: fit_tail(features, relevance))
+                tail = run.work.arrays(
+                    "centroids",
+                    lambda: fit_tail(features, relevance),
+                    points.inputs,
+                    versions=True,
+                )
             else:
                 tail = no_tail(points.documents.n_labels)
             forest = Forest.of(trees, tail, features, settings)
