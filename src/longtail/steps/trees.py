@@ -92,10 +92,10 @@ def label_trees(
 
 def tree_inputs(config: Config, of_features: Inputs) -> Inputs:
     """Return the inputs of label trees that are clustered by features with the inputs given."""
-    inputs = of_features | settings_in("label_features.kind", "tree", "seed") | {HIERARCHY}
+    read = settings_in("label_features.kind", "label_features.graph_features", "tree", "seed")
     if config.label_features.kind.startswith("graph"):
-        inputs |= settings_in("label_features.graph_features") | GRAPH_INPUTS
-    return inputs
+        read |= GRAPH_INPUTS
+    return of_features | read | {HIERARCHY}
 
 
 def _make_tree(
