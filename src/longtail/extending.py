@@ -120,7 +120,7 @@ def _ranker_by_words(model: Model) -> CascadeRanker | None:
 
 def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:
     """Return the model with those of ``labels`` that it does not have, behind its own."""
-    from longtail.networks.cascade_folder import ranking_settings
+    from longtail.networks.cascade_family import ranking_settings
 
     unknown = [label for label in labels if label.id not in model.labels]
     new = _with_words(ranker, unknown)

@@ -20,7 +20,13 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.features.document_features import document_features
-from longtail.methods import METHODS, classifiers_alone, reads_label_texts, uses_encoder
+from longtail.methods import (
+    METHODS,
+    classifiers_alone,
+    network_ranks,
+    reads_label_texts,
+    uses_encoder,
+)
 from longtail.models.model import Facts, Model
 from longtail.networks.fitting import (
     combined_features,
@@ -79,7 +85,7 @@ def train(
     )
     network = kept_network(network, config)
 
-    share = float(METHODS[config.method].network_ranks and not classifiers_alone(config))
+    share = float(network_ranks(config) and not classifiers_alone(config))
     facts = Facts(
         len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share
     )

@@ -93,7 +93,7 @@ def test_help_needs_nothing_heavy(arguments):
     assert own <= {
         "cli",
         "errors",
-        "progress",
+        "reporting",
         "cli.address_space",
         "cli.progress_display",
         "kernels",

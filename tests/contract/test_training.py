@@ -234,7 +234,9 @@ class TestCommands:
                 "write_labels",
                 lambda labels, file: file.write_bytes(b'{"id": ""}\n'),
             )
-            said = fails(1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1")
+            said = fails(
+                1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1", "--force"
+            )
         assert "m: the model was trained but cannot be opened (m" in said
         assert "m/labels.jsonl:1: an empty id;" in said
         assert "finished stages are kept" in said

@@ -197,7 +197,7 @@ def test_a_kernel_runs_though_it_cannot_be_kept(monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(caching.IndexDataCacheFile, "save", full)
+    monkeypatch.setattr(caching.IndexDataCacheFile, "_save_data", full)
     monkeypatch.setattr(caching.IndexDataCacheFile, "load", lambda *_: None)
     jit._warn_uncached.cache_clear()
     twice = jit.kernel(_twice)

@@ -36,13 +36,14 @@ def methods(
 
     from longtail.cli.terminal import print_json, print_table
     from longtail.config import to_toml
-    from longtail.methods import METHODS, configure, method
+    from longtail.methods import METHODS, configure, load_plugins, method
 
     if name is None and (preset or config or set_):
         raise UsageError(
             "--preset, -c and --set are settings of one method; expected its name, as in the list"
         )
     if name is None:
+        load_plugins()
         rows = [[m.name, ", ".join(m.presets), m.what] for m in METHODS.values()]
         if json:
             print_json([_listed(entry) for entry in METHODS.values()])

@@ -1,6 +1,13 @@
 """Settings: what they are (structs), and where they come from (sources)."""
 
-from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
+from longtail.config.networks import (
+    ENCODER_KINDS,
+    Cascade,
+    Encoder,
+    LabelText,
+    Recursive,
+    Training,
+)
 from longtail.config.sources import (
     Setting,
     SettingsFile,
@@ -30,6 +37,7 @@ from longtail.config.structs import (
 )
 
 __all__ = [
+    "ENCODER_KINDS",
     "Calibration",
     "Cascade",
     "Config",

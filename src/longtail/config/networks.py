@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from longtail.config.stage import Count, NotNegative, Positive, Stage, check_levels
 
-__all__ = ["Cascade", "Encoder", "LabelText", "Recursive", "Training"]
+__all__ = ["ENCODER_KINDS", "Cascade", "Encoder", "LabelText", "Recursive", "Training"]
+
+
+# what `encoder.kind` may be, each with its class as ``module:object``;
+# `longtail.methods.register_encoder` adds to them
+ENCODER_KINDS: dict[str, Any] = {
+    "transformer": "longtail.networks.encoders.kinds:Transformer",
+    "bag": "longtail.networks.encoders.kinds:Bag",
+    "inception": "longtail.networks.encoders.kinds:Inception",
+    "routed-inception": "longtail.networks.encoders.kinds:RoutedInception",
+    "cnn": "longtail.networks.encoders.kinds:Convolution",
+    "lstm": "longtail.networks.encoders.kinds:Lstm",
+}
 
 
 class Encoder(Stage, frozen=True):
@@ -17,7 +29,7 @@ class Encoder(Stage, frozen=True):
     """
 
     kind: Annotated[
-        Literal["transformer", "bag", "inception", "routed-inception", "cnn", "lstm"],
+        str,
         Meta(
             description="a transformer; or vectors of words, summed or read by convolutions or an LSTM"
         ),
@@ -58,6 +70,11 @@ class Encoder(Stage, frozen=True):
             "successors do, with the separator token for each line break and a space for each underscore"
         ),
     ] = "none"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ENCODER_KINDS:
+            expected = f"one of {', '.join(ENCODER_KINDS)}"
+            raise ValueError(f"kind: found {self.kind!r}; expected {expected}")
 
 
 class Cascade(Stage, frozen=True):

@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import transformers
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Embedding, Parameter
 
 from longtail.errors import UsageError, printable
 from longtail.features.encoder_folder import (
@@ -54,6 +54,8 @@ class Encoder(TextEncoder):
 
     ``model`` is the Hugging Face module; its unused pooler is left out.
     """
+
+    kind: ClassVar[str] = "transformer"
 
     def __init__(self, model: Any, pooling: Pooling = "cls") -> None:
         super().__init__()
@@ -169,6 +171,11 @@ class Encoder(TextEncoder):
         return list(output.attentions), [
             self._pool(hidden, mask) for hidden in output.hidden_states[1:]
         ]
+
+    def token_vectors(self) -> Embedding:
+        """Return the vectors of tokens, which the first layer reads."""
+        vectors: Embedding = self.model.get_input_embeddings()
+        return vectors
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
         """Return the parameters with weight decay, and those without: biases and norms."""

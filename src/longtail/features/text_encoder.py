@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Embedding, Module, Parameter
 
 __all__ = ["TextEncoder"]
 
@@ -16,6 +17,7 @@ __all__ = ["TextEncoder"]
 class TextEncoder(Module):
     """Turns token ids into vectors of ``width`` numbers, after any of its ``depth`` layers."""
 
+    kind: ClassVar[str]  # the setting encoder.kind
     width: int
     depth: int
 
@@ -31,6 +33,10 @@ class TextEncoder(Module):
             detached: Those of ``layers`` whose gradient stops before what they share with other
                 layers: they train parameters of their own, if they have any, and no others.
         """
+        raise NotImplementedError
+
+    def token_vectors(self) -> Embedding:
+        """Return the vectors of tokens."""
         raise NotImplementedError
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from longtail.config import Config
 from longtail.kernels.jit import compilation_record, compiles
-from longtail.methods import METHODS, ranks_alone, uses_encoder
+from longtail.methods import ranks_alone, uses_encoder
+from longtail.rankers import ranker_family
 
 __all__ = ["compilation_kernels", "compilation_seconds", "kernel_groups", "note_compiled"]
 
@@ -46,9 +47,9 @@ def kernel_groups(config: Config) -> tuple[str, ...]:
     """
     if ranks_alone(config):
         return "text", "tree"
-    ranker = METHODS[config.method].ranker
-    if ranker != "tree":
-        return "text", ranker
+    family = ranker_family(config)
+    if not family.has_label_tree:
+        return "text", family.name
     groups = ["text"]
     if config.gandalf.use:
         groups.append("label graph")
@@ -82,4 +83,5 @@ def _missing(*configs: Config) -> list[CompilationCost]:
         return []
     wanted = dict.fromkeys(group for config in configs for group in kernel_groups(config))
     known = compilation_record().groups()
-    return [_COSTS[group.removesuffix(_DENSE)] for group in wanted if group not in known]
+    missing = [group.removesuffix(_DENSE) for group in wanted if group not in known]
+    return [_COSTS[group] for group in missing if group in _COSTS]  # others are of packages

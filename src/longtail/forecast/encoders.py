@@ -6,6 +6,7 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
+from typing import cast
 
 from longtail.config import Config
 from longtail.errors import LongtailError
@@ -16,11 +17,11 @@ from longtail.features.encoder_folder import (
     names_folder,
 )
 from longtail.forecast.sizes import DataSizes
-from longtail.networks.layout import LSTM_HIDDEN, TWO_LAYERS
+from longtail.methods import encoder_of
+from longtail.networks.encoders.kinds import WordEncoderKind
 
-__all__ = ["WORD_BYTES", "known_shapes", "shape_of"]
+__all__ = ["known_shapes", "shape_of"]
 
-WORD_BYTES = 7.0  # a word of a text, with the space behind it
 _WORDS = 40.0  # different ones in a text of n words: these times √n
 
 
@@ -31,24 +32,15 @@ def shape_of(sizes: DataSizes, config: Config, *, known: bool = False) -> Encode
     With ``known`` an encoder whose files are not there has the shape that its name is known for.
     """
     settings = config.encoder
-    if settings.kind == "transformer":
+    kind = encoder_of(config)
+    if not kind.reads_words:
         return _transformer(settings.name, known)
+    kind = cast(WordEncoderKind, kind)
     if names_folder(settings.name):
         pretrained = _transformer(settings.name, known)
-        width = pretrained.width
-        vocabulary = pretrained.vocabulary
-    else:
-        words = sizes.text_lengths.sum / WORD_BYTES
-        width = settings.width
-        vocabulary = int(_WORDS * words**0.5) + 1
-    if settings.kind == "lstm":  # four gates of a state, in both directions
-        state = 2 * LSTM_HIDDEN
-        return EncoderShape(
-            state, 1, 1, state, vocabulary, vocabulary * width + 4 * state * (width + LSTM_HIDDEN)
-        )
-    depth = 2 if settings.kind in TWO_LAYERS else 1
-    parameters = vocabulary * width + 8 * width * width
-    return EncoderShape(width, depth, 1, 2 * width, vocabulary, parameters)
+        return kind.shape(pretrained.vocabulary, pretrained.width)
+    vocabulary = int(_WORDS * sizes.all_words**0.5) + 1
+    return kind.shape(vocabulary, settings.width)
 
 
 def _transformer(name: str, known: bool) -> EncoderShape:

@@ -28,6 +28,8 @@ _ZIPF = 0.7
 # a text of n words has this times n^_REPEATS non-zeros among the published features
 _DISTINCT = 1.2
 _REPEATS = 0.8
+_SPECIAL_TOKENS = 2  # of a document beside those of its text
+_SPACED_WORD_BYTES = 7.0  # of a text that is counted, a word with the space behind it
 _LABEL_BYTES = 40.0  # id and name of a label in memory
 _QUANTILES = 1000  # lengths of texts are represented by so many
 
@@ -65,6 +67,12 @@ class Distribution(NamedTuple):
         if len(self.values):
             return float(self.values[-1])
         return 0.0
+
+    def expected_largest(self, number: int) -> float:
+        """Return the expected value of the largest of ``number`` numbers, drawn at random."""
+        # share of numbers up to each value
+        shares = np.append(0.0, np.cumsum(self.counts)) / max(self.size, 1.0)
+        return float(self.values @ np.diff(shares**number))
 
 
 class PublishedDataset(Protocol):
@@ -187,6 +195,24 @@ class DataSizes:
             data_bytes=self.data_bytes + text_bytes + 8 * (2 + each) * more,
             features=None if self.features is None else (columns, nonzeros + each * more),
         )
+
+    def tokens(self, most: int) -> Distribution:
+        """Return how many tokens of a subword vocabulary documents have, up to ``most``."""
+        return self._parts(self.token_bytes, most)
+
+    def words(self, most: int) -> Distribution:
+        """Return how many words documents have, up to ``most``."""
+        return self._parts(_SPACED_WORD_BYTES, most)
+
+    @property
+    def all_words(self) -> float:
+        """Number of words of all texts."""
+        return self.text_lengths.sum / _SPACED_WORD_BYTES
+
+    def _parts(self, part_bytes: float, most: int) -> Distribution:
+        lengths = self.text_lengths
+        parts = np.minimum(_SPECIAL_TOKENS + lengths.values / part_bytes, most)
+        return Distribution(parts, lengths.counts)
 
     @property
     def true_labels(self) -> float:

@@ -16,7 +16,6 @@ from longtail.forecast.levels import Level
 from longtail.forecast.networks import NetworkForecast
 from longtail.forecast.sizes import DataSizes
 from longtail.forecast.text import TextForecast
-from longtail.methods import METHODS
 from longtail.rankers.base import RankerForecast
 
 __all__ = ["StageMemory", "TrainingPlan", "memory_of_stages"]
@@ -167,10 +166,7 @@ def _bootstrap_bytes(plan: TrainingPlan, network: NetworkForecast) -> float:
 
     That is most at the first level that has one, where all documents are those of one parent.
     """
-    settings = plan.config.recursive
-    if METHODS[plan.config.method].network != "recursive" or not (
-        settings.bootstrap and settings.bootstrap_root
-    ):
+    if not network.bootstraps:
         return 0.0
     vectors = plan.text._replace(columns=0, numbers=0, dense_width=network.width)
     n = float(plan.sizes.documents)

@@ -5,11 +5,21 @@ over it.
 from __future__ import annotations
 
 from longtail.methods.catalogue import Method
-from longtail.methods.registry import METHODS, register_method, register_ranker
+from longtail.methods.registry import (
+    METHODS,
+    load_plugins,
+    register_encoder,
+    register_method,
+    register_network,
+    register_ranker,
+)
 from longtail.methods.resolving import (
     classifiers_alone,
     configure,
+    encoder_of,
     method,
+    network_of,
+    network_ranks,
     ranks_alone,
     reads_label_texts,
     uses_encoder,
@@ -20,10 +30,16 @@ __all__ = [
     "Method",
     "classifiers_alone",
     "configure",
+    "encoder_of",
+    "load_plugins",
     "method",
+    "network_of",
+    "network_ranks",
     "ranks_alone",
     "reads_label_texts",
+    "register_encoder",
     "register_method",
+    "register_network",
     "register_ranker",
     "uses_encoder",
 ]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -34,9 +34,9 @@ class Method(msgspec.Struct, frozen=True):
     paper: str
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
-    # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose
-    # vectors they read
-    network: Literal["", "cascade", "attention", "recursive"] = ""
+    # family of the network, if there is one: cascade, attention, recursive, or one that a package
+    # registers; linear classifiers read its vectors, or join it where it ranks labels itself
+    network: str = ""
     # family of the linear ranker: tree, forest, neighbours, or one that a package registers
     ranker: str = "tree"
 
@@ -44,11 +44,6 @@ class Method(msgspec.Struct, frozen=True):
     def presets(self) -> Mapping[str, Preset]:
         """The recipes of the papers for this method, by the names of their datasets."""
         return read_presets(self.name)
-
-    @property
-    def network_ranks(self) -> bool:
-        """Whether it has a network that ranks labels by itself."""
-        return self.network in ("cascade", "attention")
 
 
 CATALOGUE = [

@@ -15,17 +15,27 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from longtail.config import ENCODER_KINDS
 from longtail.errors import ConfigError
 from longtail.methods.catalogue import CATALOGUE, Method
 
 if TYPE_CHECKING:
+    from longtail.networks.base import NetworkFamily
+    from longtail.networks.encoders.kinds import EncoderKind, WordEncoderKind
     from longtail.rankers.base import RankerFamily
 
 __all__ = [
     "METHODS",
+    "encoder_kind",
+    "encoder_kinds",
+    "imported",
     "load_plugins",
+    "network_family",
+    "network_names",
     "ranker_family",
+    "register_encoder",
     "register_method",
+    "register_network",
     "register_ranker",
 ]
 
@@ -69,10 +79,15 @@ class _Registry(NamedTuple):
             raise ConfigError(f"{self.kind} '{name}': not found; expected {expected}")
         family = self.families[name]
         if isinstance(family, str):
-            module, _, attribute = family.partition(":")
-            family = getattr(import_module(module), attribute)()
+            family = imported(family)()
             self.families[name] = family
         return family
+
+
+def imported(name: str) -> Any:
+    """Return the object that ``module:object`` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 _RANKERS = _Registry(
@@ -83,6 +98,17 @@ _RANKERS = _Registry(
         "neighbours": "longtail.rankers.neighbours:NeighboursFamily",
     },
 )
+_NETWORKS = _Registry(
+    "network",
+    {
+        "encoder": "longtail.networks.encoder_family:EncoderFamily",
+        "label-vectors": "longtail.networks.encoder_family:LabelVectorsFamily",
+        "cascade": "longtail.networks.cascade_family:CascadeFamily",
+        "attention": "longtail.networks.attention_family:AttentionFamily",
+        "recursive": "longtail.networks.recursive_family:RecursiveFamily",
+    },
+)
+_ENCODERS = _Registry("encoder", ENCODER_KINDS)  # the settings know their names
 
 
 def register_method(method: Method) -> None:
@@ -102,6 +128,38 @@ def ranker_family(name: str) -> RankerFamily:
     """Return a family of linear rankers by name."""
     family: RankerFamily = _RANKERS.get(name)
     return family
+
+
+def register_network(family: NetworkFamily) -> None:
+    """Add a family of networks; methods name it in :attr:`longtail.methods.Method.network`."""
+    _NETWORKS.add(family)
+
+
+def network_family(name: str) -> NetworkFamily:
+    """Return a family of networks by name."""
+    family: NetworkFamily = _NETWORKS.get(name)
+    return family
+
+
+def network_names() -> list[str]:
+    """Return the names of all families of networks."""
+    return [*_NETWORKS.families]
+
+
+def register_encoder(kind: WordEncoderKind) -> None:
+    """Add an encoder on vectors of words; the setting ``encoder.kind`` names it."""
+    _ENCODERS.add(kind)
+
+
+def encoder_kind(name: str) -> EncoderKind:
+    """Return a kind of encoder by name."""
+    kind: EncoderKind = _ENCODERS.get(name)
+    return kind
+
+
+def encoder_kinds() -> list[EncoderKind]:
+    """Return all kinds of encoders."""
+    return [encoder_kind(name) for name in ENCODER_KINDS]
 
 
 @cache

@@ -4,15 +4,24 @@ for.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import Method, Settings
-from longtail.methods.registry import METHODS, load_plugins
+from longtail.methods.registry import METHODS, encoder_kind, load_plugins, network_family
+
+if TYPE_CHECKING:
+    from longtail.networks.base import NetworkFamily
+    from longtail.networks.encoders.kinds import EncoderKind
 
 __all__ = [
     "classifiers_alone",
     "configure",
+    "encoder_of",
     "method",
+    "network_of",
+    "network_ranks",
     "ranks_alone",
     "reads_label_texts",
     "uses_encoder",
@@ -29,32 +38,53 @@ def method(name: str, place: str = "") -> Method:
     return METHODS[name]
 
 
+def network_of(config: Config) -> NetworkFamily | None:
+    """Return the family of the network that the method trains; None where it trains none."""
+    name = METHODS[config.method].network
+    if not name:
+        return None
+    return network_family(name)
+
+
+def encoder_of(config: Config) -> EncoderKind:
+    """Return the kind of the encoder, whether it is used or not."""
+    return encoder_kind(config.encoder.kind)
+
+
+def network_ranks(config: Config) -> bool:
+    """Return whether the method has a network that ranks labels by itself."""
+    network = network_of(config)
+    return network is not None and network.ranks
+
+
 def uses_encoder(config: Config) -> bool:
-    """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its
+    """Return whether a pretrained encoder reads the documents: that of a network, or as it is for its
     vectors.
     """
     return bool(METHODS[config.method].network) or config.features != "tfidf"
 
 
 def ranks_alone(config: Config) -> bool:
-    """Tell whether the network ranks by itself, without linear classifiers beside it."""
-    return METHODS[config.method].network_ranks and config.cascade.combine == "never"
+    """Return whether the network ranks by itself, without linear classifiers beside it."""
+    return network_ranks(config) and config.cascade.combine == "never"
 
 
 def classifiers_alone(config: Config) -> bool:
-    """Tell whether linear classifiers rank in the place of a network that could, on its vectors."""
-    return METHODS[config.method].network_ranks and config.cascade.combine == "only"
+    """Return whether linear classifiers rank in the place of a network that could, on its vectors."""
+    return network_ranks(config) and config.cascade.combine == "only"
 
 
 def reads_label_texts(config: Config) -> bool:
-    """Tell whether names and texts of labels have a part in what is trained, beside the vocabulary
+    """Return whether names and texts of labels have a part in what is trained, beside the vocabulary
     of words.
     """
-    entry = METHODS[config.method]
-    in_tree = entry.ranker == "tree" and config.label_features.kind.endswith("text")
-    at_first = entry.network == "cascade" and config.cascade.label_rows == "centroid+text"
-    in_classifiers = entry.network == "cascade" and config.label_text.parts != ("free",)
-    return config.gandalf.use or in_tree or at_first or in_classifiers
+    if config.gandalf.use:
+        return True
+    has_tree = METHODS[config.method].ranker == "tree"
+    if has_tree and config.label_features.kind.endswith("text"):
+        return True
+    network = network_of(config)
+    return network is not None and network.reads_label_texts(config)
 
 
 def _beside_a_network(classifier: str) -> Settings:

@@ -5,16 +5,19 @@ With y the true labels of a document, n of them, and r the rank of a prediction 
 by lower label index; every stored entry is a prediction, also one with score 0):
 
     P@k        hits in the top k / k, always k, however few predictions or true labels there are
-    nDCG@k     Σ_{r<=k} y / log2(r+1), over the same sum of a ranking that starts with min(n, k)
-    true labels R@k        hits in the top k / n PSP@k      mean of Σ_{r<=k} y/p  over  mean of Σ
-    1/p of the k true labels with the largest 1/p PSnDCG@k   mean of Σ_{r<=k} y/(p log2(r+1))  over
-    mean of the same sum with the true labels as ranking, falling 1/p. The repository's scripts also
-    divide both sums by Σ_{r<=k} 1/log2(r+1), which cancels; pyxclib divides them by each document's
-    ideal DCG of min(n, k), which does not.
+    nDCG@k     Σ_{r<=k} y / log2(r+1), over the same sum of a ranking that starts with
+               min(n, k) true labels
+    R@k        hits in the top k / n
+    PSP@k      mean of Σ_{r<=k} y/p  over  mean of Σ 1/p of the k true labels with the largest 1/p
+    PSnDCG@k   mean of Σ_{r<=k} y/(p log2(r+1))  over  mean of the same sum with the true labels as
+               ranking, falling 1/p. The repository's scripts also divide both sums by
+               Σ_{r<=k} 1/log2(r+1), which cancels; pyxclib divides them by each document's
+               ideal DCG of min(n, k), which does not.
     coverage@k labels of the test documents that are hit at least once in a top k / labels of the
-    test documents macro-F1@k mean over the labels of the test documents of 2 hits / (predicted in a
-    top k + true). Labels that are true nowhere are left out, so that the mean runs over the same
-    labels for every system.
+               test documents
+    macro-F1@k mean over the labels of the test documents of 2 hits / (predicted in a top k + true).
+               Labels that are true nowhere are left out, so that the mean runs over the same
+               labels for every system.
 
 The first three are means over documents. Documents without labels are left out of everything, and
 counted. All values are fractions; tables print percent."""

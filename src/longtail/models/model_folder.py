@@ -12,7 +12,8 @@ from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
 from longtail.errors import DataError, MissingExtra, ModelFolderError, printable
 from longtail.features.tfidf import TfIdf
-from longtail.methods import METHODS
+from longtail.methods import METHODS, load_plugins
+from longtail.methods.registry import network_family
 from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Facts, Model
@@ -26,7 +27,6 @@ from longtail.store.tensors import check_kinds
 __all__ = ["load_model", "save_model"]
 
 _GRAPH = "label-graph.safetensors"
-_RECURSIVE = {name for name, entry in METHODS.items() if entry.network == "recursive"}
 
 
 def save_model(
@@ -125,7 +125,15 @@ def _config(folder: Folder) -> Config:
     Models trained before there was ``normalise_features`` took given features as they were.
     ``recursive.loss`` is ``training.loss`` now, for the networks that read it;
     ``training.tensorboard`` is no longer a setting."""
-    return folder.read_json("config.json", Config, _upgraded)
+    load_plugins()  # their methods and encoders are known by name
+    config = folder.read_json("config.json", Config, _upgraded)
+    if config.method not in METHODS:
+        name = printable(config.method)
+        raise ModelFolderError(
+            f"trained with the method '{name}', which is not known here; "
+            "install the package that adds it, or a newer longtail"
+        )
+    return config
 
 
 def _upgraded(settings: Any) -> Any:
@@ -140,10 +148,11 @@ def _upgraded(settings: Any) -> Any:
     if isinstance(training, dict):  # --log-to tensorboard has taken its place
         training = {name: value for name, value in training.items() if name != "tensorboard"}
         upgraded["training"] = training
-    if isinstance(recursive, dict) and isinstance(training, dict) and "loss" in recursive:
+    entry = METHODS.get(str(settings.get("method")))
+    if entry is not None and entry.network:
+        upgraded = network_family(entry.network).upgraded(upgraded)
+    if isinstance(recursive, dict) and isinstance(training, dict):  # other networks did not read it
         upgraded["recursive"] = {name: value for name, value in recursive.items() if name != "loss"}
-        if settings.get("method") in _RECURSIVE:
-            upgraded["training"] = {"loss": recursive["loss"], **training}
     return upgraded
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from longtail import __version__
 from longtail.data.output import open_output
 from longtail.errors import MissingExtra, UsageError, printable
+from longtail.methods import encoder_of
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 
@@ -68,7 +69,7 @@ def _embedder(model: Model | Ensemble) -> Embedder:
         raise UsageError(
             f"export: found {model.config.method}, which has no network; expected an encoder; {way_out}"
         )
-    if model.config.encoder.kind == "cnn":
+    if not encoder_of(model.config).exports_to_onnx:
         raise UsageError(
             "export: found the pooling of XML-CNN, which ONNX does not have; expected another encoder"
         )

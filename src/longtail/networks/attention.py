@@ -20,11 +20,12 @@ from torch.utils.checkpoint import checkpoint
 
 from longtail.config import Recursive as Settings
 from longtail.config import Training
+from longtail.networks.attention_family import ATTENTION_HIDDEN
 from longtail.networks.base import Ranked
 from longtail.networks.batches import Batch
 from longtail.networks.encoders.lstm import LstmEncoder, mean_state
 from longtail.networks.heads.head import Head
-from longtail.networks.layout import ATTENTION_HIDDEN
+from longtail.networks.label_vectors import LabelVectors
 from longtail.networks.losses import Loss
 from longtail.networks.recursive import Resolution
 from longtail.networks.shortlist import best_nodes
@@ -275,3 +276,8 @@ class AttentionXML(nn.Module):
         there.
         """
         return AttentionXML([level.in_half() for level in self.levels]).eval()
+
+    def label_vectors(self) -> LabelVectors:
+        """Return the encoder of the last level: each level has its own."""
+        encoder = self.levels[-1].encoder
+        return LabelVectors(encoder, (encoder.depth,), nn.Identity())

@@ -24,20 +24,21 @@ from longtail.config import Training
 from longtail.features.encoder import Encoder
 from longtail.features.text_encoder import TextEncoder
 from longtail.networks.base import Ranked
-from longtail.networks.batch_reader import BatchReader
 from longtail.networks.batches import Batch
-from longtail.networks.heads.head import Head, head_settings
-from longtail.networks.heads.sharded_head import new_head
-from longtail.networks.heads.text_head import TextHead
-from longtail.networks.layout import (
+from longtail.networks.cascade_family import (
     check_depth,
     check_levels,
     dropouts,
     level_layers,
-    scores_all_labels,
     shortlist_sizes,
     vector_widths,
 )
+from longtail.networks.encoders.encoder_graphs import BatchReader
+from longtail.networks.heads.head import Head, head_settings
+from longtail.networks.heads.sharded_head import new_head
+from longtail.networks.heads.text_head import TextHead
+from longtail.networks.label_vectors import LabelVectors
+from longtail.networks.layout import scores_all_labels
 from longtail.networks.losses import Loss, NodeLoss, loss_named
 from longtail.networks.merging import merged, merging_layers
 from longtail.networks.shortlist import Shortlist, TreeTables, best_nodes
@@ -328,6 +329,10 @@ class CascadeXML(nn.Module):
             for name, part in parts.items()
             for key, tensor in part.state_dict().items()
         }
+
+    def label_vectors(self) -> LabelVectors:
+        """Return the encoder with what merges the layers that labels read."""
+        return LabelVectors(self.encoder, self.layers[-1], self.merges[-1])
 
 
 def _heads(

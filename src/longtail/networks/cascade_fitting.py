@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,16 +21,16 @@ from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features, unit_vectors
+from longtail.methods.registry import encoder_kind
+from longtail.networks.base import NetworkRun
 from longtail.networks.cascade import CascadeXML
-from longtail.networks.cascade_folder import ranking_settings
+from longtail.networks.cascade_family import phase_epochs, ranking_settings
 from longtail.networks.cascade_ranker import CascadeRanker
 from longtail.networks.cascade_training import train_ranker
 from longtail.networks.encoders.word_encoder import WordEncoder
 from longtail.networks.heads.head import head_settings
 from longtail.networks.heads.label_text import LabelText, Part, label_words
 from longtail.networks.heads.text_head import TextHead
-from longtail.networks.layout import phase_epochs
-from longtail.networks.network_run import NetworkRun
 from longtail.reporting import logged_stage
 from longtail.steps.process_group import ProcessGroup, current_group, use_group
 from longtail.steps.trees import label_graph_of
@@ -263,10 +263,9 @@ class _CascadeTraining:
         return TextHead(text, seed=config.seed, **head_settings(config.training))
 
     def _word_encoder(self) -> WordEncoder:
-        encoder = self.run.embedder.network.encoder
-        if not isinstance(encoder, WordEncoder):
-            kind = self.run.config.encoder.kind
+        kind = self.run.config.encoder.kind
+        if not encoder_kind(kind).reads_words:
             raise ConfigError(
                 f"label_text: found encoder.kind={kind}; expected one that reads vectors of words"
             )
-        return encoder
+        return cast(WordEncoder, self.run.embedder.network.encoder)

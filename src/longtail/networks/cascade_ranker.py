@@ -5,6 +5,7 @@ their words.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,17 +14,26 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import nn
 
-from longtail.config import Cascade
+from longtail.config import Cascade, Config
 from longtail.data.csr import csr_of_nothing
+from longtail.features.text_encoder import TextEncoder
+from longtail.features.tokens import Tokeniser
+from longtail.methods.registry import encoder_kind
 from longtail.networks.cascade import CascadeXML
+from longtail.networks.cascade_family import ranking_settings
 from longtail.networks.heads.head import Head
 from longtail.networks.heads.initial_rows import Rows
 from longtail.networks.heads.label_text import Combine, LabelText
 from longtail.networks.heads.text_head import TextHead
-from longtail.networks.ranker import NeuralRanker
+from longtail.networks.ranker import TREE, NeuralRanker, map_rows
+from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["CascadeRanker", "no_words"]
+__all__ = ["CascadeRanker", "load_cascade", "no_words", "save_cascade"]
+
+_MERGES = "merges.safetensors"
+_LABEL_TEXT = "label-text.safetensors"
+_ADDED = "added"  # labels after training
 
 
 class CascadeRanker(NeuralRanker):
@@ -109,3 +119,71 @@ def _joined(head: Head | TextHead, new: Rows, before: LabelTree, after: LabelTre
     joined = Head(*weight.shape, optimiser="sgd", dtype=weight.dtype, std=0, device=weight.device)
     joined.set_rows(weight[source], bias[source])
     return joined
+
+
+def save_cascade(ranker: CascadeRanker, folder: FolderWriter) -> None:
+    """Write the tree, the merging layers, the classifiers of each level, and what makes those of
+    further labels.
+    """
+    folder.write_arrays(TREE, ranker.tree.to_arrays())
+    merges = ranker.network.merges.state_dict()
+    if merges:
+        folder.write_arrays(
+            _MERGES, {name: tensor.cpu().numpy() for name, tensor in merges.items()}
+        )
+    for level, head in enumerate(ranker.network.heads):
+        folder.write_arrays(f"head-{level}.safetensors", head.to_arrays(state=False))
+    if ranker.label_text is not None:
+        arrays = {
+            name: tensor.numpy(force=True)
+            for name, tensor in ranker.label_text.state_dict().items()
+        }
+        folder.write_arrays(_LABEL_TEXT, arrays | {_ADDED: np.array(ranker.n_added)})
+
+
+def load_cascade(
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
+) -> CascadeRanker:
+    """Read what makes a ranker of an encoder; on the CPU its classifiers stay memory-mapped."""
+    tree = LabelTree.from_arrays(folder.arrays(TREE))
+    training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
+    network = CascadeXML(
+        encoder, tree, ranking_settings(config, tree.n_labels), training, config.seed, std=0
+    )
+    if _MERGES in folder.files:
+        arrays = folder.arrays(_MERGES)
+        network.merges.load_state_dict(
+            {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        )
+    for level, head in enumerate(network.heads):
+        assert isinstance(head, Head)  # label words have done their work
+        map_rows(head, folder.arrays(f"head-{level}.safetensors"))
+    ranker = CascadeRanker(tokeniser, network.to(device), tree).freeze()
+    if _LABEL_TEXT in folder.files:
+        arrays = folder.arrays(_LABEL_TEXT)
+        ranker.n_added = int(arrays[_ADDED])
+        ranker.label_text = _label_text(
+            encoder, config, {name: arrays[name] for name in arrays if name != _ADDED}
+        )
+    return ranker
+
+
+def _label_text(
+    encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArray[Any]]
+) -> LabelText:
+    """Return the composition of classifiers of further labels; the vectors of words are the
+    encoder's.
+    """
+    if not encoder_kind(encoder.kind).reads_words:
+        raise ValueError(f"{_LABEL_TEXT}: found it beside an encoder without vectors of words")
+    settings = config.label_text
+    vectors = encoder.token_vectors()
+    none = no_words(vectors)
+    text = LabelText(vectors, none, none[:, :0], settings.parts, settings.combine, seed=0).eval()
+    try:
+        text.load_state_dict(
+            {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        )
+    except RuntimeError as error:
+        raise ValueError(f"{_LABEL_TEXT}: {' '.join(str(error).split())[:200]}") from error
+    return text

@@ -13,6 +13,7 @@ from longtail.config import Cascade, Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.features.tokens import Tokens
+from longtail.methods import encoder_of
 from longtail.metrics import evaluate
 from longtail.networks.batches import Batches
 from longtail.networks.cascade import CascadeXML
@@ -42,8 +43,7 @@ def train_ranker(
         levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
         if checkpoints is None or not checkpoints.exists():
             set_initial_weights(ranker, tokens, levels, config.cascade, documents.labels)
-        # others pad every text, or normalise over a batch
-        by_length = config.encoder.kind == "transformer"
+        by_length = encoder_of(config).batches_by_length
         batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
         if valid is None:
             validate = None

@@ -13,29 +13,36 @@ from longtail.data.dataset import Dataset
 from longtail.features.encoder import Encoder, encoder_folder
 from longtail.features.encoder_folder import is_pretrained, names_folder
 from longtail.features.encoder_search import find_word_vectors
-from longtail.features.tokens import Tokeniser, Tokens
+from longtail.features.tokens import Cleaning, Tokeniser, Tokens
 from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
 from longtail.features.word_vectors import minilm_vectors, read_word_vectors
+from longtail.methods.registry import encoder_kind
 from longtail.networks.encoders.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
 
-__all__ = ["first_encoder", "load_text_encoder", "tokeniser_for"]
+__all__ = ["cleaning_of", "first_encoder", "load_text_encoder", "tokeniser_for"]
 
 
 def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
     """Return the tokeniser of a pretrained encoder, else one of the words of documents and labels."""
     if is_pretrained(settings.kind, settings.name):
         folder = encoder_folder(settings.name)
-        cleaning = settings.cleaning if settings.kind == "transformer" else "none"
-        return Tokeniser.load(folder, settings.max_tokens, cleaning)
+        return Tokeniser.load(folder, settings.max_tokens, cleaning_of(settings))
     texts = documents.document_texts(), documents.labels.described()
     return word_tokeniser(texts, settings.max_tokens, settings.min_count)
+
+
+def cleaning_of(settings: Settings) -> Cleaning:
+    """Return how a transformer's tokeniser cleans texts; words are read as they are."""
+    if encoder_kind(settings.kind).reads_words:
+        return "none"
+    return settings.cleaning
 
 
 def first_encoder(
     tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int
 ) -> Encoder | WordEncoder:
     """Return the encoder that training begins with; ``tokens`` are those of all documents."""
-    if settings.kind == "transformer":
+    if not encoder_kind(settings.kind).reads_words:
         return Encoder.load(encoder_folder(settings.name), settings.pooling)
     vectors = _word_vectors(tokeniser, settings, seed)
     idf = idf_of(tokens, len(vectors))

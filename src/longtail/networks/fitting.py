@@ -18,8 +18,8 @@ from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrai
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
-from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
-from longtail.networks import layout
+from longtail.methods import classifiers_alone, network_of, ranks_alone, uses_encoder
+from longtail.networks.base import NetworkFamily, NetworkRun
 from longtail.rankers.base import LabelHints
 from longtail.reporting import logged_stage
 from longtail.steps.held_out import with_known_labels
@@ -34,8 +34,7 @@ from longtail.steps.inputs import (
 from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
 from longtail.steps.text import text_inputs
-from longtail.steps.trees import GRAPH_INPUTS, label_trees, point_inputs, tree_inputs
-from longtail.tree.cluster import level_widths
+from longtail.steps.trees import label_trees, point_inputs, tree_inputs
 
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
@@ -51,7 +50,6 @@ __all__ = [
     "kept_network",
     "label_hints",
     "network_inputs",
-    "network_widths",
     "with_levels",
 ]
 
@@ -66,8 +64,10 @@ def encoder_hash(config: Config) -> str:
         folder = encoder_folder(name)
         # .json and .safetensors
         files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]
+    elif name == "learned":
+        files = []
     else:
-        files = [] if name == "learned" else [find_word_vectors(name) or Path(name).expanduser()]
+        files = [find_word_vectors(name) or Path(name).expanduser()]
     for file in files:
         with file.open("rb") as content:
             digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
@@ -88,16 +88,13 @@ def fit_network(
     config = run.config
     if not uses_encoder(config):
         return None
-    kind = METHODS[config.method].network
-    if not kind:
+    family = network_of(config)
+    if family is None:
         from longtail.networks.embedder import pretrained_embedder
 
-        return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
-    from longtail.networks.attention_fitting import fit_attention
-    from longtail.networks.cascade_fitting import fit_cascade
+        precision = config.training.precision
+        return pretrained_embedder(config.encoder, precision, run.device).freeze()
     from longtail.networks.losses import loss_of
-    from longtail.networks.network_run import NetworkRun
-    from longtail.networks.recursive_fitting import fit_recursive
 
     embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
     levels = with_levels(config, documents.n_labels)
@@ -108,84 +105,41 @@ def fit_network(
         vectoriser,
         run._replace(config=levels),
         seeds,
-        _network_tree_inputs(config),
+        _network_tree_inputs(config, family),
     )
     measured = with_known_labels(run.valid, documents.labels)
-    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
-    loss = None if run.loss is None else loss_of(run.loss)
-    inputs = network_inputs(config)
-    network = tune(
+    loss = None
+    if run.loss is not None:
+        loss = loss_of(run.loss)
+    inputs = network_inputs(config, family)
+    network = family.fit(
         NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss, inputs)
     )
     current_group().leave()
     return network
 
 
-def _network_tree_inputs(config: Config) -> Inputs:
-    """Return the inputs of the label tree of a network, beside those of its features the settings
-    that :func:`with_levels` reads.
-    """
-    of_levels = settings_in(
-        "cascade.last_level",
-        "cascade.levels",
-        "cascade.merge",
-        "encoder.kind",
-        "label_text.phases",
-        "recursive.levels",
-        "recursive.resolutions",
-    )
-    return tree_inputs(config, text_inputs(config)) | of_levels
+def _network_tree_inputs(config: Config, family: NetworkFamily) -> Inputs:
+    """Return the inputs of the label tree of a network."""
+    return tree_inputs(config, text_inputs(config)) | family.level_inputs()
 
 
-def network_inputs(config: Config) -> Inputs:
-    """Return the inputs of the trained network of the method, and of its checkpoints."""
-    after_training = settings_in(
-        "cascade.classifier", "cascade.combine", "cascade.warm_start", "encoder.weight"
-    )
-    groups = {
-        "cascade": ("cascade", "label_text"),
-        "attention": ("recursive",),
-        "recursive": ("recursive", "ranker"),
-    }[METHODS[config.method].network]
-    inputs = settings_in("encoder", "seed", *groups) - after_training
-    inputs |= TRAINING | {VALIDATION, ENCODER, GIVEN_LOSS}
-    if "graph" in config.label_text.parts:
-        inputs |= GRAPH_INPUTS
-    return inputs | token_inputs(config) | _network_tree_inputs(config)
+def network_inputs(config: Config, family: NetworkFamily) -> Inputs:
+    """Return the inputs of the trained network, and of its checkpoints."""
+    encoder = settings_in("encoder") - settings_in("encoder.weight")
+    common = encoder | TRAINING | settings_in("seed") | {VALIDATION, ENCODER, GIVEN_LOSS}
+    of_tree = _network_tree_inputs(config, family)
+    return common | family.inputs(config) | token_inputs(config) | of_tree
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
-    """Return the settings with the levels of the network's tree: those given, else as the number of
-    labels asks.
-
-    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree,
-    ``tree.levels``. Where the classifiers beside it have no tree (flat), the network still has a
-    balanced one; LightXML has labels alone where all of them are scored."""
-    without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
-    kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
-    named = config.cascade.levels or config.tree.levels
-    if METHODS[config.method].network == "recursive":
-        levels = config.recursive.levels or layout.resolution_widths(
-            n_labels, config.recursive.resolutions
-        )
-    elif config.encoder.kind != "transformer":
-        levels = named or layout.word_widths(
-            n_labels, config.cascade.last_level, config.label_text.phases
-        )
-    elif config.cascade.merge == "concat":
-        levels = named or layout.cluster_widths(n_labels, config.cascade.last_level)
-    else:
-        levels = named or layout.level_widths(n_labels)
-    tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
-    return replace_settings(config, tree=tree)
-
-
-def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
-    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is
-    given.
+    """Return the settings with the label tree of the network in the place of that of the linear
+    classifiers.
     """
-    tree = with_levels(config, n_labels).tree
-    return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
+    family = network_of(config)
+    if family is None:
+        return config
+    return replace_settings(config, tree=family.tree_settings(config, n_labels))
 
 
 def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
@@ -227,8 +181,9 @@ def token_inputs(config: Config) -> Inputs:
 
 def vector_inputs(config: Config) -> Inputs:
     """Return the inputs of the vectors of the documents by the network or the pretrained encoder."""
-    if METHODS[config.method].network:
-        return network_inputs(config)
+    family = network_of(config)
+    if family is not None:
+        return network_inputs(config, family)
     read = settings_in("encoder", "training.precision") - settings_in("encoder.weight")
     return read | {ENCODER} | point_inputs(config)
 
@@ -249,7 +204,7 @@ def combined_features(
     config = run.config
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
-    is_trained = bool(METHODS[config.method].network)
+    is_trained = network_of(config) is not None
 
     def make() -> dict[str, np.ndarray]:
         if not is_trained:  # the documents have not been read yet
@@ -270,12 +225,11 @@ def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
     """Return the network as the model keeps it: without its classifiers, where linear ones rank in
     their place.
     """
-    ranker = None if network is None else network.ranker
-    if ranker is None or not classifiers_alone(config):
+    if network is None or network.ranker is None or not classifiers_alone(config):
         return network
     from longtail.networks.label_vectors import without_classifiers
 
-    return without_classifiers(ranker)
+    return without_classifiers(network.ranker)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
@@ -284,11 +238,13 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
     """
     config = run.config
     count = config.ranker.hard_negatives
-    ranker = None if network is None else network.ranker
-    if ranker is None or config.cascade.classifier != "dismec":
+    if network is None or network.ranker is None or config.cascade.classifier != "dismec":
         return LabelHints()
-    start = ranker.label_weights() if config.cascade.warm_start else None
-    of_network = network_inputs(config)
+    ranker = network.ranker
+    start = None
+    if config.cascade.warm_start:
+        start = ranker.label_weights()
+    of_network = vector_inputs(config)
     inputs = of_network | settings_in("cascade.classifier", "cascade.warm_start")
     if not count:
         return LabelHints(None, start, inputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from longtail.config import Config
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
-from longtail.networks.attention import AttentionXML
-from longtail.networks.cascade import CascadeXML
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.merging import merged
-from longtail.networks.ranker import NeuralRanker
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
+
+if TYPE_CHECKING:
+    from longtail.networks.ranker import NeuralRanker
 
 __all__ = [
     "LABEL_VECTORS",
@@ -55,14 +55,16 @@ class LabelVectors(LastLayer):
     @property
     def linear(self) -> nn.Linear | None:
         """The map of the merged layers, if there is one."""
-        maps = [module for module in self.merge.modules() if isinstance(module, nn.Linear)]
-        return maps[0] if maps else None
+        maps = (module for module in self.merge.modules() if isinstance(module, nn.Linear))
+        return next(maps, None)
 
     @property
     def widths(self) -> tuple[int]:
         """Columns of the vectors."""
         linear = self.linear
-        return (len(self.layers) * self.encoder.width if linear is None else linear.out_features,)
+        if linear is None:
+            return (len(self.layers) * self.encoder.width,)
+        return (linear.out_features,)
 
     def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         """Return the one (B, d) vector."""
@@ -79,17 +81,7 @@ def without_classifiers(ranker: NeuralRanker) -> Embedder:
     """Return an embedder with the vectors of ``ranker``, ready for use, without classifiers and
     label tree.
     """
-    network: Any = ranker.network
-    if isinstance(network, CascadeXML):
-        vectors = LabelVectors(network.encoder, network.layers[-1], network.merges[-1])
-    elif isinstance(network, AttentionXML):  # each level has an encoder of its own
-        encoder = network.levels[-1].encoder
-        vectors = LabelVectors(encoder, (encoder.depth,), nn.Identity())
-    else:
-        raise TypeError(
-            f"found a network {type(network).__name__}; expected CascadeXML or AttentionXML"
-        )
-    return Embedder(ranker.tokeniser, vectors, ranker.precision).freeze()
+    return Embedder(ranker.tokeniser, ranker.network.label_vectors(), ranker.precision).freeze()
 
 
 def save_label_vectors(embedder: Embedder, folder: FolderWriter) -> None:
@@ -113,9 +105,9 @@ def load_label_vectors(
         raise ValueError(
             f"{LABEL_VECTORS}: found layers {layers}; expected some from 1 to {encoder.depth}"
         )
-    merge = (
-        _loaded_map(arrays, len(layers) * encoder.width) if "weight" in arrays else nn.Identity()
-    )
+    merge: nn.Module = nn.Identity()
+    if "weight" in arrays:
+        merge = _loaded_map(arrays, len(layers) * encoder.width)
     network = LabelVectors(encoder, layers, merge).to(device)
     return Embedder(tokeniser, network, config.training.precision).freeze()
 

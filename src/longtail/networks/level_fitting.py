@@ -16,8 +16,8 @@ from longtail.config import Config, Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
+from longtail.networks.base import NetworkRun
 from longtail.networks.layout import LevelLength
-from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Nodes
 from longtail.networks.training.meter import BEST_BY
 

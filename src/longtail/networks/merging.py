@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.config import Cascade as Settings
-from longtail.networks.layout import has_bottleneck
+from longtail.networks.cascade_family import has_bottleneck
 
 __all__ = ["merged", "merging_layers"]
 

@@ -5,23 +5,22 @@ files of its family.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import torch
 
 from longtail.config import Config
-from longtail.errors import MissingExtra, ModelFolderError, printable
-from longtail.features.encoder import Encoder
+from longtail.errors import ConfigError, MissingExtra, ModelFolderError, printable
+from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
-from longtail.networks.attention_folder import ATTENTION, load_attention, save_attention
-from longtail.networks.cascade_folder import TREE, load_cascade, save_cascade
+from longtail.methods.registry import network_family, network_names
+from longtail.networks.base import NetworkFamily
 from longtail.networks.device import choose_device
-from longtail.networks.embedder import Embedder, LastLayer
-from longtail.networks.encoders.word_encoder import WordEncoder
-from longtail.networks.first_encoder import load_text_encoder
-from longtail.networks.label_vectors import LABEL_VECTORS, load_label_vectors, save_label_vectors
+from longtail.networks.embedder import Embedder
+from longtail.networks.first_encoder import cleaning_of, load_text_encoder
+from longtail.networks.label_vectors import LABEL_VECTORS
+from longtail.networks.ranker import TREE
 from longtail.store import Folder, FolderWriter
 
 __all__ = ["load_network", "save_network"]
@@ -34,13 +33,6 @@ _MOST = {
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 1000),
     "max_tokens": 1 << 16,
 }
-
-
-class _Family(NamedTuple):
-    """The files of a kind of network beside its encoder."""
-
-    save: Callable[[Any, FolderWriter], None]
-    load: Callable[[Folder, Config, Tokeniser, Any, torch.device], Embedder]
 
 
 class _About(msgspec.Struct, frozen=True):
@@ -60,7 +52,7 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
     network.network.encoder.save(encoder_folder)
     network.tokeniser.save(encoder_folder)
     folder.write_json(_ABOUT, _About(network.network.family))
-    _FAMILIES[network.network.family].save(network, folder)
+    network_family(network.network.family).save(network, folder)
 
 
 def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedder:
@@ -85,13 +77,13 @@ def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedd
 
 
 def _wants_memory(error: BaseException | None) -> bool:
-    """Tell whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch has
-    no class.
+    """Return whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch
+    has no class.
     """
     while error is not None:
-        if isinstance(
-            error, MemoryError | torch.OutOfMemoryError
-        ) or "can't allocate memory" in str(error):
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return True
+        if "can't allocate memory" in str(error):
             return True
         error = error.__cause__
     return False
@@ -101,70 +93,43 @@ def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     family = _family_of(folder)
     encoder_folder = folder.path("encoder")
     encoder = load_text_encoder(encoder_folder, config.encoder)
-    cleaning = config.encoder.cleaning if config.encoder.kind == "transformer" else "none"
-    tokeniser = Tokeniser.load(encoder_folder, config.encoder.max_tokens, cleaning)
+    tokeniser = Tokeniser.load(
+        encoder_folder, config.encoder.max_tokens, cleaning_of(config.encoder)
+    )
     _check_fit(encoder, tokeniser)
-    return _FAMILIES[family].load(folder, config, tokeniser, encoder, where)
+    return family.load(folder, config, tokeniser, encoder, where)
 
 
-def _family_of(folder: Folder) -> str:
-    """Return the name of the network's family; folders without it are told apart by their files."""
-    if _ABOUT in folder.files:
-        family = folder.read_json(_ABOUT, _About).family
-        if family not in _FAMILIES:
-            expected = ", ".join(_FAMILIES)
-            raise ModelFolderError(
-                f"{_ABOUT}: found the family {printable(family)!r}; expected one of {expected}"
-            )
-        return family
-    if LABEL_VECTORS in folder.files:
-        return "label-vectors"
-    if any(name.startswith(ATTENTION) for name in folder.files):
-        return "attention"
-    return "cascade" if TREE in folder.files else "encoder"
+def _family_of(folder: Folder) -> NetworkFamily:
+    """Return the network's family; folders without its name are told apart by their files."""
+    names = folder.files
+    if _ABOUT not in names:
+        if LABEL_VECTORS in names:
+            return network_family("label-vectors")
+        if any(name.startswith("attention-") for name in names):
+            return network_family("attention")
+        return network_family("cascade" if TREE in names else "encoder")
+    name = folder.read_json(_ABOUT, _About).family
+    try:
+        return network_family(name)
+    except ConfigError:
+        expected = ", ".join(network_names())
+        found = f"{_ABOUT}: found the family {printable(name)!r}"
+        raise ModelFolderError(f"{found}; expected one of {expected}") from None
 
 
-def _save_encoder(embedder: Embedder, folder: FolderWriter) -> None:
-    """Write nothing: the encoder is all."""
-
-
-def _load_encoder(
-    folder: Folder,
-    config: Config,
-    tokeniser: Tokeniser,
-    encoder: Encoder | WordEncoder,
-    device: torch.device,
-) -> Embedder:
-    """Return an encoder that gives vectors alone."""
-    return Embedder(tokeniser, LastLayer(encoder).to(device), config.training.precision).freeze()
-
-
-_FAMILIES = {
-    "encoder": _Family(_save_encoder, _load_encoder),
-    "label-vectors": _Family(save_label_vectors, load_label_vectors),
-    "cascade": _Family(save_cascade, load_cascade),
-    "attention": _Family(save_attention, load_attention),
-}
-
-
-def _check_fit(encoder: Encoder | WordEncoder, tokeniser: Tokeniser) -> None:
+def _check_fit(encoder: TextEncoder, tokeniser: Tokeniser) -> None:
     """Refuse weights of other types than networks compute with, and tokens beyond the vectors of
-    words.
+    tokens.
     """
     kinds = {tensor.dtype for tensor in encoder.state_dict().values()}
     if not kinds <= {torch.float32, torch.int64}:
-        raise ModelFolderError(
-            f"encoder: found weights of {', '.join(map(str, kinds))}; expected float32"
-        )
-    if isinstance(encoder, WordEncoder):
-        vectors = encoder.embedding
-    else:
-        vectors = encoder.model.get_input_embeddings()
-    known = len(vectors.weight)
+        found = ", ".join(map(str, kinds))
+        raise ModelFolderError(f"encoder: found weights of {found}; expected float32")
+    known = len(encoder.token_vectors().weight)
     if tokeniser.largest_id >= known:
-        raise ModelFolderError(
-            f"encoder: found the token {tokeniser.largest_id}; expected less than {known}"
-        )
+        found = f"the token {tokeniser.largest_id}"
+        raise ModelFolderError(f"encoder: found {found}; expected less than {known}")
 
 
 def _check_sizes(folder: Folder, config: Config) -> None:
@@ -172,10 +137,11 @@ def _check_sizes(folder: Folder, config: Config) -> None:
     it can be wrong.
     """
     about = json.loads(folder.read_bytes("encoder/config.json"))
-    sizes = {"max_tokens": config.encoder.max_tokens, **(about if isinstance(about, dict) else {})}
+    sizes: dict[str, Any] = {"max_tokens": config.encoder.max_tokens}
+    if isinstance(about, dict):
+        sizes |= about
     for name, most in _MOST.items():
         size = sizes.get(name, 0)
         if isinstance(size, int) and size > most:
-            raise ModelFolderError(
-                f"encoder: found {str(size)[:20]} as {name}; expected at most {most}"
-            )
+            found = f"{str(size)[:20]} as {name}"
+            raise ModelFolderError(f"encoder: found {found}; expected at most {most}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from longtail.data.csr import csr_of, csr_of_slots
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.networks.base import Ranked, RankingNetwork
-from longtail.networks.distributed_ranking import DistributedRanking
 from longtail.networks.embedder import Embedder
 from longtail.networks.graphs import LARGEST_BATCH
 from longtail.steps.process_group import ProcessGroup
@@ -24,8 +24,11 @@ from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
     from longtail.networks.cascade_ranker import CascadeRanker
+    from longtail.networks.heads.head import Head
 
-__all__ = ["NeuralRanker"]
+__all__ = ["TREE", "DistributedRanking", "NeuralRanker", "map_rows"]
+
+TREE = "tree-network.safetensors"  # of a model folder
 
 
 class NeuralRanker(Embedder):
@@ -169,3 +172,38 @@ def _ones_at(matrix: sparse.csr_array) -> sparse.csr_array:
     return csr_of(
         np.ones(len(matrix.indices), np.float32), matrix.indices, matrix.indptr, matrix.shape[1]
     )
+
+
+class DistributedRanking:
+    """A network in the processes that train it together; all of them are given the same documents."""
+
+    def __init__(self, network: Any, group: ProcessGroup) -> None:
+        self._network = network
+        self._group = group
+
+    @torch.no_grad()
+    def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
+        """Return the ``k`` best labels of all documents, of which this process ranks its part."""
+        part = self._group.part(len(ids))
+        lengths = self._group.lengths(len(ids))
+        ranked = self._network.rank(ids[part], None if mask is None else mask[part], k)
+        tensors = ranked.scores.float(), ranked.nodes, ranked.vectors.float(), *ranked.kept
+        scores, nodes, vectors, *kept = (
+            self._group.all_gather(tensor, lengths) for tensor in tensors
+        )
+        return Ranked(scores, nodes, vectors, tuple(kept))
+
+
+def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Map the classifiers from the file's pages, without a copy."""
+    for name in ("weight", "bias"):
+        known = getattr(head, name)
+        array = arrays[name]
+        if array.shape != tuple(known.shape):
+            raise ValueError(f"a head of {array.shape} for a level of {tuple(known.shape)}")
+        if array.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16
+            raise ValueError(f"a head of {array.dtype}; expected float32, or bfloat16 as uint16")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the pages cannot be written to
+            tensor = torch.from_numpy(array)
+        setattr(head, name, tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor)

@@ -16,13 +16,14 @@ from scipy import sparse
 from longtail.config import Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.encoder import Encoder
+from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
 from longtail.networks.embedder import Embedder
 from longtail.networks.heads.initial_rows import prior_logit
-from longtail.networks.layout import LevelLength, level_lengths, tuned_levels
+from longtail.networks.layout import LevelLength, level_lengths
 from longtail.networks.level_fitting import LevelValidation, level_training
-from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Nodes, Resolution, joined_nodes
+from longtail.networks.recursive_family import tuned_levels
 from longtail.networks.training.loop import fit
 from longtail.rankers.level_problems import fit_rows
 from longtail.reporting import logged_stage

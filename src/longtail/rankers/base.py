@@ -9,20 +9,19 @@ one with :func:`longtail.methods.register_ranker`."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config, Search
 from longtail.data.dataset import Dataset
-from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
+from longtail.methods.family import Family
 from longtail.steps.inputs import EVERYTHING, Inputs
 from longtail.tree.given import Parents
 from longtail.tree.tree import LabelTree
@@ -42,8 +41,6 @@ __all__ = [
     "RankerForecast",
     "TrainingPoints",
 ]
-
-CustomSettings = TypeVar("CustomSettings", bound=msgspec.Struct)
 
 
 class Node(NamedTuple):
@@ -196,13 +193,15 @@ class RankerForecast(NamedTuple):
     thread_bytes: float  # bytes of one thread at work
 
 
-class RankerFamily(ABC):
-    """One kind of linear ranker."""
+class RankerFamily(Family):
+    """One kind of linear ranker.
 
-    name: ClassVar[str]
+    ``reads`` names the groups of settings that its training and search read, ``custom`` among them
+    if it has settings of its own there."""
+
     has_label_tree: ClassVar[bool] = False
 
-    def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:  # noqa: B027
+    def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse data and settings on which training would fail, before any work is done.
 
         Args:
@@ -249,10 +248,3 @@ class RankerFamily(ABC):
             settings: the method's own settings in the catalogue, which make it this method.
         """
         return ()
-
-    def custom_settings(self, config: Config, kind: type[CustomSettings]) -> CustomSettings:
-        """Return the settings under ``custom``, checked against a family's own ``msgspec.Struct``."""
-        try:
-            return msgspec.convert(config.custom, kind)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"custom: {error}; expected settings of {self.name}") from None

@@ -360,6 +360,7 @@ class ForestFamily(RankerFamily):
     """FastXML and PfastreXML."""
 
     name = "forest"
+    reads = frozenset({"forest"})
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse fewer documents than propensities can be made of."""

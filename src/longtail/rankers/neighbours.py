@@ -375,6 +375,7 @@ class NeighboursFamily(RankerFamily):
     """AnnexML."""
 
     name = "neighbours"
+    reads = frozenset({"neighbours"})
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse an index that is not installed."""

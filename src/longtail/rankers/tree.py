@@ -20,7 +20,8 @@ from longtail.config import Ranker as Settings
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, UsageError
 from longtail.features.matrix import Features
-from longtail.methods import METHODS, ranks_alone
+from longtail.methods import network_of, network_ranks, ranks_alone
+from longtail.methods.family import around
 from longtail.rankers.base import LabelHints, Node, RankerExplanation, RankerFamily, TrainingPoints
 from longtail.rankers.level_problems import (
     LevelProblems,
@@ -214,6 +215,7 @@ class TreeFamily(RankerFamily):
     """
 
     name = "tree"
+    reads = frozenset({"label_features", "ranker", "search", "tree"})
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
@@ -224,19 +226,15 @@ class TreeFamily(RankerFamily):
         k-means), the number of levels is checked when the tree is there."""
         if ranks_alone(config):
             return
-        entry = METHODS[config.method]
-        if (
-            config.search.last_level == "margin"
-            and entry.network_ranks
-            and config.cascade.combine != "only"
-        ):
+        combine = config.cascade.combine
+        if config.search.last_level == "margin" and network_ranks(config) and combine != "only":
             raise ConfigError(
-                f"search.last_level: found margin with cascade.combine={config.cascade.combine}, which averages scores "
+                f"search.last_level: found margin with cascade.combine={combine}, which averages scores "
                 "of a network and of the classifiers; expected path, or cascade.combine=only"
             )
         if config.tree.kind == "flat":
             check_level_settings(config.ranker, (documents.n_labels,))
-        elif config.tree.kind != "unbalanced" and (parents is None or entry.network == "recursive"):
+        elif config.tree.kind != "unbalanced" and (parents is None or _is_of_network(config)):
             widths = level_widths(documents.n_labels, config.tree)
             check_level_settings(config.ranker, (*widths, documents.n_labels))
 
@@ -247,8 +245,8 @@ class TreeFamily(RankerFamily):
         config = run.config
         if ranks_alone(config):
             return ()
-        if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
-            run = run._replace(parents=None)  # a hierarchy is the network's
+        if config.tree.kind == "flat" or _is_of_network(config):
+            run = run._replace(parents=None)
         seeds = {f"tree-{number}": config.seed + number for number in range(config.ranker.trees)}
         inputs = tree_inputs(config, points.inputs)
         trees = label_trees(
@@ -308,6 +306,12 @@ class TreeFamily(RankerFamily):
         return space
 
 
+def _is_of_network(config: Config) -> bool:
+    """Return whether a hierarchy of the labels is for the tree of a network."""
+    network = network_of(config)
+    return network is not None and network.takes_hierarchy
+
+
 def classifier_inputs(config: Config, of_tree: Inputs) -> Inputs:
     """Return the inputs of the classifiers on a label tree with the inputs given.
 
@@ -317,11 +321,6 @@ def classifier_inputs(config: Config, of_tree: Inputs) -> Inputs:
     if uses_matcher(config.ranker):
         inputs |= settings_in("search.beam_size", "search.score")
     return inputs
-
-
-def around(path: str, value: float, times: float = 4) -> str:
-    """Return a range on a log scale from a quarter of the method's own value to some times of it."""
-    return f"{path}={value / 4:.3g}..{value * times:.3g}:log"
 
 
 def fit_ranker(

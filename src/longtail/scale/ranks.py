@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from longtail import reporting
 from longtail.config import Config
 from longtail.errors import LongtailError, UsageError
-from longtail.methods import METHODS
+from longtail.methods import network_of
 from longtail.steps.process_group import ProcessGroup, run_of, use_group
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ _WAIT = timedelta(hours=24)
 _LOOK = 0.2  # seconds between two looks into the store, in which signals are heeded
 _PIECE = 1 << 26  # bytes that go from rank to rank at a time
 _PLACE = re.compile(r"^\[\S*\] ?")  # where in gloo's source an error was seen
-_ENCODERS = ("transformer", "cnn")
-_NORMALISED = ("inception", "routed-inception")  # over a batch, which no rank sees as a whole
 
 
 class LostRanks(LongtailError):
@@ -62,35 +60,11 @@ def under_torchrun() -> bool:
 
 def check_method(config: Config) -> None:
     """Refuse a method whose training cannot be shared among ranks."""
-    entry = METHODS[config.method]
-    way_out = "expected cascadexml, lightxml or xml-cnn, or one process"
-    if not entry.network:
-        raise UsageError(
-            f"torchrun with {config.method}, which trains no network; leave torchrun out, or try --ray"
-        )
-    if entry.network != "cascade":
-        raise UsageError(
-            f"torchrun with {config.method}: found a network that is trained level by level; {way_out}"
-        )
-    if config.label_text.parts != ("free",) or config.label_text.phases != "one":
-        raise UsageError(
-            f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}"
-        )
-    if config.training.loss == "decoupled-softmax" and config.cascade.last_level != "shortlist":
-        found = (
-            f"training.loss=decoupled-softmax with cascade.last_level={config.cascade.last_level}"
-        )
-        why = "its normaliser over all labels is not shared among processes"
-        raise UsageError(
-            f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist"
-        )
-    if config.encoder.kind not in _ENCODERS:
-        if config.encoder.kind in _NORMALISED:
-            why = "normalises over a batch"
-        else:
-            why = "is not shared yet"
-        found = f"encoder.kind={config.encoder.kind}, which {why}"
-        raise UsageError(f"torchrun with {config.method}: found {found}; {way_out}")
+    network = network_of(config)
+    if network is None:
+        found = f"torchrun with {config.method}, which trains no network"
+        raise UsageError(f"{found}; leave torchrun out, or try --ray")
+    network.check_processes(config)
 
 
 def check_sources(*paths: str | None) -> None:

@@ -32,7 +32,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import LongtailError, MissingExtra, ModelFolderError, UsageError
 from longtail.kernels import pool
-from longtail.methods import METHODS
+from longtail.methods import network_of
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
@@ -59,7 +59,7 @@ _DOCUMENTS = 2048  # of one task of a prediction
 
 def check_trainable(config: Config) -> None:
     """Refuse what is not trained in tasks on CPUs."""
-    if METHODS[config.method].network:
+    if network_of(config) is not None:
         raise UsageError(
             f"--ray: {config.method} trains a network, which Ray's workers do not; "
             "start it with torchrun on several GPUs, or leave out --ray"

@@ -17,6 +17,7 @@ __all__ = [
     "ENCODER",
     "EVERYTHING",
     "GIVEN_LOSS",
+    "GRAPH_INPUTS",
     "HIERARCHY",
     "TRAINING",
     "VALIDATION",
@@ -71,3 +72,12 @@ EVERYTHING: Inputs = settings_in(*Config.__struct_fields__) | _DATA
 
 # how a network is trained
 TRAINING: Inputs = settings_in("training") - {f"training.{name}" for name in WITHOUT_EFFECT}
+
+# of the label graph
+GRAPH_INPUTS: Inputs = settings_in(
+    "label_features.graph_steps",
+    "label_features.graph_reset",
+    "label_features.graph_keep",
+    "label_features.graph_max_documents",
+    "seed",
+)

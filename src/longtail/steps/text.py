@@ -12,7 +12,7 @@ from longtail.data.dataset import Dataset
 from longtail.features.document_features import document_features
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
-from longtail.methods import METHODS
+from longtail.methods import network_of
 from longtail.reporting import logged_stage
 from longtail.steps.inputs import Inputs, settings_in
 from longtail.steps.run import Run
@@ -32,7 +32,7 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
     """
     config = run.config
     # an encoder reads the texts, and nothing else
-    if config.features == "dnn" and not METHODS[config.method].network:
+    if config.features == "dnn" and network_of(config) is None:
         return None, document_features(replace(documents, features=None), None, config)
     if documents.features is not None or (documents.dense is not None and not _has_text(documents)):
         return None, document_features(documents, None, config)

@@ -20,7 +20,7 @@ from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features, prepared_rows
 from longtail.features.tfidf import TfIdf
 from longtail.reporting import logged_stage
-from longtail.steps.inputs import EVERYTHING, HIERARCHY, Inputs, settings_in
+from longtail.steps.inputs import EVERYTHING, GRAPH_INPUTS, HIERARCHY, Inputs, settings_in
 from longtail.steps.run import Run
 from longtail.steps.work import Work
 from longtail.tree.cluster import build_tree
@@ -28,7 +28,6 @@ from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
 
 __all__ = [
-    "GRAPH_INPUTS",
     "label_graph_of",
     "label_trees",
     "point_inputs",
@@ -36,15 +35,6 @@ __all__ = [
     "uses_label_graph",
     "with_label_points",
 ]
-
-# of the label graph
-GRAPH_INPUTS = settings_in(
-    "label_features.graph_steps",
-    "label_features.graph_reset",
-    "label_features.graph_keep",
-    "label_features.graph_max_documents",
-    "seed",
-)
 
 
 def label_trees(

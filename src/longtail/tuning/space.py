@@ -6,15 +6,15 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from longtail.config import Config, expected_of, read_toml, settings, toml_value
+from longtail.config import ENCODER_KINDS, Config, expected_of, read_toml, settings, toml_value
 from longtail.errors import ConfigError, UsageError, unknown_name
-from longtail.methods import METHODS
+from longtail.methods import METHODS, network_of
+from longtail.methods.family import around
 from longtail.rankers import ranker_family
-from longtail.rankers.tree import around
 
 __all__ = [
     "Choice",
@@ -166,6 +166,8 @@ def _checked(dimension: Dimension) -> Dimension:
 
 
 def _type_of(path: str) -> Any:
+    if path == "encoder.kind":  # a string to the settings, as packages register kinds
+        return Literal[tuple(ENCODER_KINDS)]
     hint: Any = Config
     for part in path.split("."):
         bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -189,29 +191,14 @@ def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
     """Return what is worth searching over in this method: first costs or rates, then features and
     tree.
     """
-    entry = METHODS[config.method]
-    if entry.network:
-        names = _rates(config)
+    network = network_of(config)
+    if network is not None:
+        rates = ("encoder_rate", "head_rate")
+        names = [around(f"training.{rate}", getattr(config.training, rate)) for rate in rates]
+        names += network.tuning_space(config)
     else:
-        names = [*ranker_family(config).tuning_space(config, entry.settings)]
-    with_text = reads_text and not entry.network
-    if with_text and config.features != "dnn":
+        settings_of_method = METHODS[config.method].settings
+        names = [*ranker_family(config).tuning_space(config, settings_of_method)]
+    if reads_text and network is None and config.features != "dnn":
         names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"]
     return [parse_dimension(name) for name in names]
-
-
-def _rates(config: Config) -> list[str]:
-    """Return a network's learning rates, and what decides the classifiers beside it."""
-    names = [
-        around(f"training.{rate}", getattr(config.training, rate))
-        for rate in ("encoder_rate", "head_rate")
-    ]
-    kind = METHODS[config.method].network
-    if kind == "attention":
-        names.append("recursive.dropout=0..0.6")
-    if kind == "recursive" or (kind == "cascade" and config.cascade.combine != "never"):
-        names += [
-            "encoder.weight=0.1..1:log",
-            around("ranker.cost_positive", config.ranker.cost_positive, 16),
-        ]
-    return names

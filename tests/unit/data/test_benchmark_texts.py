@@ -113,6 +113,7 @@ def test_lf_round_trip_twice_is_the_same_bytes(tmp_path, lf):
     assert first == json.loads(TRN.split(b"\n")[0])
 
 
+UTF8 = "UTF-8; text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8"
 BAD_DOCUMENTS = {  # None: in the words of every JSON reader
     b"{": None,
     b"[]": None,
@@ -130,7 +131,7 @@ BAD_DOCUMENTS = {  # None: in the words of every JSON reader
     b'{"title": "a", "target_ind": [0], "target_rel": [0]}': "finite numbers above 0",
     b'{"title": "a", "target_ind": [0], "target_rel": [-1]}': "finite numbers above 0",
     b'{"title": "a", "target_ind": [0], "target_rel": [NaN]}': None,
-    b'{"title": "\xff", "target_ind": [0]}': "UTF-8 text",
+    b'{"title": "\xff", "target_ind": [0]}': UTF8,
     b'{"title": "\\ud800", "target_ind": [0]}': "whole characters",
     b'{"title": "a", "x": ' + b"[" * 2000 + b"]" * 2000 + b', "target_ind": []}': None,
 }
@@ -267,8 +268,8 @@ def test_attentionxml_bad_lines_are_left_out_in_both_files(raw):
     with pytest.raises(DataError) as error:
         read_attentionxml(folder, Reading())
     assert [(p.file.rsplit("/")[-1], p.line, p.expected) for p in error.value.problems] == [
-        ("train_raw_texts.txt", 2, "UTF-8 text"),
-        ("train_labels.txt", 3, "UTF-8 text"),
+        ("train_raw_texts.txt", 2, UTF8),
+        ("train_labels.txt", 3, UTF8),
     ]
     dataset = read_attentionxml(folder, Reading(skip_bad=2))
     assert list(dataset.texts) == ["one", "four"]

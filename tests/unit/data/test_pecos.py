@@ -76,7 +76,7 @@ def test_pecos_bad_text_is_left_out_everywhere(folder):
     assert (problem.file, problem.line, problem.expected) == (
         str(folder / "X.trn.txt"),
         2,
-        "UTF-8 text",
+        "UTF-8; text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8",
     )
     dataset = read_pecos(folder, Reading(skip_bad=1))
     assert list(dataset.texts) == ["one", "three"]

@@ -21,7 +21,9 @@ from longtail.forecast.gpus import Gpu
 from longtail.forecast.networks import NetworkForecast
 from longtail.forecast.sizes import Distribution
 from longtail.kernels import pool
-from longtail.methods import configure
+from longtail.methods import configure, network_of
+from longtail.networks.base import NetworkPlan
+from longtail.networks.layout import scored_nodes
 
 WIDTH, DEPTH, HEADS, INNER, PARAMETERS = 16, 3, 2, 32, 10_000
 SHAPE = EncoderShape(WIDTH, DEPTH, HEADS, INNER, 200, PARAMETERS)
@@ -37,6 +39,10 @@ def no_gpu(monkeypatch):
 def network_forecast(data: Dataset, config: Config, gpu: Gpu | None = None) -> NetworkForecast:
     sizes = DataSizes.of(data)
     return module.network_forecast(sizes, config, encoders.shape_of(sizes, config), gpu)
+
+
+def plan_of(shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
+    return network_of(config).plan(shape, sizes, config)
 
 
 @pytest.fixture
@@ -246,14 +252,14 @@ class TestSeconds:
             )  # forward is a third of a step, ten epochs
 
     def test_shortlists_spare_the_classifiers_of_most_labels(self):
-        assert module._scored((16, 256, 4096), (4, 10)) == [16, 64, 160]
-        assert module._scored((2**10, 2**13, 2**16, 670_091), (128, 256, 401)) == [
+        assert scored_nodes((16, 256, 4096), (4, 10)) == [16, 64, 160]
+        assert scored_nodes((2**10, 2**13, 2**16, 670_091), (128, 256, 401)) == [
             1024,
             1024,
             2048,
             4411,
         ]
-        assert module._scored((7,), ()) == [7]
+        assert scored_nodes((7,), ()) == [7]
 
     @pytest.mark.parametrize(
         ("last_level", "scored"), [("auto", 4 + 40), ("full", 4 + 40), ("shortlist", 4 + 10)]
@@ -262,10 +268,7 @@ class TestSeconds:
         config = configured(
             "x", cascade={"shortlist": [1], "last_level": last_level}, training={"epochs": 2}
         )
-        assert (
-            module._cascade(SHAPE, DataSizes.of(documents()), config).products
-            == 3 * 2 * WIDTH * scored
-        )
+        assert plan_of(SHAPE, DataSizes.of(documents()), config).products == 3 * 2 * WIDTH * scored
 
     def test_minilm_as_measured(self, monkeypatch):
         """An epoch of 392 documents of 59 tokens on one core took 35 s; two cores get less each."""
@@ -282,21 +285,21 @@ class TestKinds:
 
     def test_levels_one_after_the_other(self):
         levels = {"levels": [4, 8], "epochs": [1, 2, 3], "shortlist": 2}
-        plan = module._recursive(
+        plan = plan_of(
             SHAPE, DataSizes.of(documents()), configured("x", "xr-transformer", recursive=levels)
         )
-        assert (plan.tree, plan.width, plan.stays) == ((4, 8, 40), WIDTH, False)
+        assert (plan.tree, plan.width, plan.keeps_classifiers) == ((4, 8, 40), WIDTH, False)
         assert plan.passes == 3 * 6 + 4  # before, between, and behind the levels
         assert plan.products == 3 * WIDTH * (
             4 + 2 * 8 + 3 * 20
         )  # two true nodes and two more, of 2 and 5 children
-        assert plan.together == (((4, WIDTH),), ((8, WIDTH),), ((40, WIDTH),))
+        assert plan.level_groups == (((4, WIDTH),), ((8, WIDTH),), ((40, WIDTH),))
         assert (plan.first_vectors, plan.kept_vectors) == (2 * 200 * WIDTH, 200 * WIDTH)
 
     def test_steps_in_place_of_epochs(self):
         settings = {"levels": [4, 8], "steps": [10, 20, 30], "shortlist": 2}
         config = configured("x", "xr-transformer", recursive=settings, training={"batch_size": 20})
-        plan = module._recursive(SHAPE, DataSizes.of(documents()), config)
+        plan = plan_of(SHAPE, DataSizes.of(documents()), config)
         assert plan.passes == pytest.approx(
             3 * (1 + 2 + 3) + 4
         )  # ten steps are a pass over 200 documents
@@ -305,23 +308,26 @@ class TestKinds:
     def test_without_labels_and_first_classifiers(self):
         settings = {"levels": [4, 8], "finest": "clusters", "bootstrap": False}
         config = configured("x", "xr-transformer", recursive=settings, training={"epochs": 8})
-        plan = module._recursive(SHAPE, DataSizes.of(documents()), config)
-        assert plan.together == (((4, WIDTH),), ((8, WIDTH),))
+        plan = plan_of(SHAPE, DataSizes.of(documents()), config)
+        assert plan.level_groups == (((4, WIDTH),), ((8, WIDTH),))
         assert plan.passes == 3 * 8 + 2
         assert plan.products == 3 * WIDTH * (2 * 4 + 6 * 8)
 
     def test_a_network_a_level(self):
         given = {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2], "shortlist": 2}}
-        plan = module._attention(
-            SHAPE, DataSizes.of(documents()), configure("attentionxml", None, given)
+        plan = plan_of(SHAPE, DataSizes.of(documents()), configure("attentionxml", None, given))
+        assert (plan.tree, plan.width, plan.keeps_classifiers, plan.encoders) == (
+            (4, 40),
+            WIDTH,
+            True,
+            2,
         )
-        assert (plan.tree, plan.width, plan.stays, plan.encoders) == ((4, 40), WIDTH, True, 2)
         assert plan.passes == 3 * 3 + 1  # and once for the candidates of the second level
         looks = (2 + 49 / 4) * (WIDTH + 256)  # at each word, for a node
         assert plan.products == pytest.approx(
             3 * looks * (4 + 2 * 40)
         )  # two true nodes and two more are all four
-        assert plan.together == (((4, WIDTH), (40, WIDTH)),)
+        assert plan.level_groups == (((4, WIDTH), (40, WIDTH)),)
 
     def test_convolutions_over_padded_texts(self):
         """A few long texts make all others of their batches as long, as XML-CNN's are not sorted by length."""
@@ -342,10 +348,10 @@ class TestKinds:
 
     def test_the_longest_of_a_batch(self):
         lengths = Distribution.of([9.0, 1, 5])
-        assert module._longest(lengths, 1) == pytest.approx(5)
-        assert module._longest(lengths, 2) == pytest.approx((1 * 1 + 3 * 5 + 5 * 9) / 9)
-        assert module._longest(lengths, 1000) == pytest.approx(9)
-        assert module._longest(Distribution.of([]), 4) == 0
+        assert lengths.expected_largest(1) == pytest.approx(5)
+        assert lengths.expected_largest(2) == pytest.approx((1 * 1 + 3 * 5 + 5 * 9) / 9)
+        assert lengths.expected_largest(1000) == pytest.approx(9)
+        assert Distribution.of([]).expected_largest(4) == 0
 
     def test_labels_of_convolutions_read_the_bottleneck(self):
         found = network_forecast(documents(), configure("xml-cnn"))
@@ -355,7 +361,7 @@ class TestKinds:
         config = configure(
             "attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}}
         )
-        assert module._attention(SHAPE, DataSizes.of(documents()), config).passes == 3 * 6 + 1
+        assert plan_of(SHAPE, DataSizes.of(documents()), config).passes == 3 * 6 + 1
         check_network(documents(), config, "cpu", {"0": ["a"]})
         with pytest.raises(
             ConfigError, match=r"recursive\.epochs: found numbers for 3 levels; expected 2, as many"
@@ -399,8 +405,8 @@ class TestKinds:
     def test_layers_side_by_side(self):
         merged = {"merge": "concat", "bottleneck": 5, "last_level": "full"}
         config = configured("x", tree={"levels": [4]}, cascade=merged, training={"epochs": 2})
-        plan = module._cascade(SHAPE, DataSizes.of(documents()), config)
-        assert (plan.width, plan.together) == (5, (((4, 3 * WIDTH), (40, 5)),))
+        plan = plan_of(SHAPE, DataSizes.of(documents()), config)
+        assert (plan.width, plan.level_groups) == (5, (((4, 3 * WIDTH), (40, 5)),))
         assert plan.products == 3 * 2 * (4 * 3 * WIDTH + 40 * 5)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from longtail.config import Encoder
 from longtail.methods import METHODS, configure
-from longtail.networks.layout import check_levels, level_layers, phase_epochs
+from longtail.networks.cascade_family import check_levels, level_layers, phase_epochs
 
 LABELS = {
     "lf-amazontitles-131k": 131_073,

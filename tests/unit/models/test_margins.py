@@ -11,6 +11,8 @@ from scipy import special
 import longtail as lt
 from longtail.data.strings import Strings
 from longtail.errors import ConfigError, UsageError
+from longtail.methods import configure
+from longtail.rankers import ranker_family
 from longtail.search.partial_predictions import merge_predictions, write_partial
 
 TREE = {"branching": 4, "leaf_size": 20}
@@ -174,25 +176,24 @@ def test_settings_of_levels_are_refused_before_training(data):
 
 
 def test_margins_beside_a_network_are_refused(data):
-    from longtail.steps.ranker_checks import check_ranker
-
-    from longtail.methods import configure
+    def check(config, parents=None):
+        ranker_family(config).check(config, data[0], parents)
 
     config = configure("cascadexml", None, {"search": {"last_level": "margin"}})
     with pytest.raises(
         ConfigError,
         match=r"search.last_level: found margin with cascade.combine=auto.*combine=only",
     ):
-        check_ranker(config, 300, False)
+        check(config)
     alone = configure(
         "cascadexml", None, {"search": {"last_level": "margin"}, "cascade": {"combine": "only"}}
     )
-    check_ranker(alone, 300, False)
+    check(alone)
     unknown = configure(
         "xr-linear", None, {"tree": {"kind": "unbalanced"}, "ranker": {"level_costs": [[1.0, 1.0]]}}
     )
-    check_ranker(unknown, 300, False)  # its depth is known when it is built
+    check(unknown)  # its depth is known when it is built
     deep = configure("xr-linear", None, {"ranker": {"level_costs": [[1.0, 1.0]] * 9}})
-    check_ranker(deep, 300, True)  # a given hierarchy has its own levels
+    check(deep, {"a": ("b",)})  # a given hierarchy has its own levels
     with pytest.raises(ConfigError, match="found settings for 9 levels"):
-        check_ranker(deep, 300, False)
+        check(deep)

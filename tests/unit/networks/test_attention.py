@@ -20,13 +20,12 @@ from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.networks import attention, attention_fitting
 from longtail.networks.attention import AttentionLevel, AttentionXML
-from longtail.networks.attention_fitting import fit_attention
-from longtail.networks.attention_folder import load_attention, save_attention
+from longtail.networks.attention_fitting import fit_attention, load_attention, save_attention
+from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.encoders import lstm
 from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
-from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import joined_nodes
 from longtail.reporting import listening
 from longtail.run_log import RunLog

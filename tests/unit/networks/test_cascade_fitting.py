@@ -18,6 +18,7 @@ from longtail.features.word_tokens import idf_of
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.networks import cascade_training, fitting
+from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_fitting import fit_cascade
@@ -27,7 +28,6 @@ from longtail.networks.first_encoder import first_encoder, tokeniser_for
 from longtail.networks.heads.head import Head
 from longtail.networks.heads.label_text import label_words
 from longtail.networks.heads.text_head import TextHead
-from longtail.networks.network_run import NetworkRun
 from longtail.steps.run import Run
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree

@@ -6,8 +6,8 @@ import pytest
 
 from longtail.errors import ConfigError
 from longtail.features.encoder_folder import POOLING
-from longtail.methods import configure
-from longtail.networks.fitting import encoder_hash, network_widths, with_levels
+from longtail.methods import configure, network_of
+from longtail.networks.fitting import encoder_hash, with_levels
 from longtail.tree.cluster import level_widths
 
 
@@ -77,7 +77,7 @@ class TestLevels:
     def test_classifiers_have_their_own_tree_beside_it(self):
         config = configure("cascadexml", None, {"cascade": {"levels": [64, 512]}})
         assert config.tree.levels == ()
-        assert network_widths(config, 5000) == (64, 512, 5000)
+        assert network_of(config).widths(config, 5000) == (64, 512, 5000)
         assert level_widths(5000, config.tree) == level_widths(5000, configure("xr-linear").tree)
 
     @pytest.mark.parametrize("kind", ["flat", "unbalanced"])

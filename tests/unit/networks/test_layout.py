@@ -9,14 +9,13 @@ import pytest
 pytest.importorskip("torch")
 
 from longtail.methods import configure
-from longtail.networks.layout import (
-    cluster_widths,
+from longtail.networks.cascade_family import (
     dropouts,
     level_layers,
     level_widths,
-    scores_all_labels,
     shortlist_sizes,
 )
+from longtail.networks.layout import cluster_widths, scores_all_labels
 
 # labels, nodes of the levels above them, and the sizes of the shortlists of all levels: table 9
 PUBLISHED = {

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from longtail.config import Cascade
-from longtail.networks.layout import vector_widths
+from longtail.networks.cascade_family import vector_widths
 from longtail.networks.merging import merged, merging_layers
 
 WIDTH = 4

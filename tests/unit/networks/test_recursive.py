@@ -21,6 +21,7 @@ from longtail.config import Encoder, Ranker, Recursive, Search, Training
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.methods import METHODS, configure
+from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import pretrained_embedder
 from longtail.networks.heads.head import Head
@@ -28,12 +29,10 @@ from longtail.networks.layout import (
     LevelLength,
     level_epochs,
     level_lengths,
-    resolution_widths,
-    tuned_levels,
 )
 from longtail.networks.level_fitting import level_training
-from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Resolution, joined_nodes
+from longtail.networks.recursive_family import resolution_widths, tuned_levels
 from longtail.networks.recursive_fitting import _Level, _LevelOutput
 from longtail.networks.training.schedule import Schedule
 from longtail.rankers.level_problems import LevelProblems, fit_rows

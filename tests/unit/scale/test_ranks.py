@@ -26,11 +26,11 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.networks.batches import Batches
 from longtail.networks.cascade import CascadeXML
-from longtail.networks.distributed_ranking import DistributedRanking
 from longtail.networks.heads import random_rows
 from longtail.networks.heads.head import Head
 from longtail.networks.heads.sharded_head import ShardedHead, new_head
 from longtail.networks.losses import BinaryCrossEntropy
+from longtail.networks.ranker import DistributedRanking
 from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import fit
 from longtail.networks.training.schedule import Schedule

@@ -12,8 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool1d, dropout, pad
 
+from longtail.networks.encoders.kinds import (
+    CNN_BOTTLENECK,
+    CNN_CHUNKS,
+    CNN_FILTERS,
+    CNN_WORDS,
+)
 from longtail.networks.encoders.word_encoder import WordEncoder
-from longtail.networks.layout import CNN_BOTTLENECK, CNN_CHUNKS, CNN_FILTERS, CNN_WORDS
 
 __all__ = ["ConvolutionEncoder", "dynamic_max_pool"]
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from longtail.features.text_encoder import TextEncoder
 from longtail.networks.encoders.word_encoder import WordEncoder
 from longtail.networks.graphs import graph_length
 
-__all__ = ["EncoderGraphs"]
+__all__ = ["BatchReader", "EncoderGraphs"]
 
 
 class EncoderGraphs:
@@ -110,3 +111,40 @@ def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
             buffer.copy_(before)
     torch.cuda.set_rng_state(rng, ids.device)
     return cast(_Reading, graphed)
+
+
+class BatchReader:
+    """Calls an encoder for batches of documents: by CUDA graphs in training where these serve."""
+
+    def __init__(self, encoder: TextEncoder, batch_size: int) -> None:
+        self._graphs: EncoderGraphs | None = None
+        if isinstance(encoder, WordEncoder):
+            self._graphs = EncoderGraphs(encoder, batch_size)
+
+    def __call__(
+        self,
+        encoder: Any,
+        ids: Tensor,
+        mask: Tensor | None,
+        layers: Sequence[int],
+        detached: Sequence[int] = (),
+    ) -> list[Tensor]:
+        """Return the vectors (B, width) after each of ``layers``, as the encoder does.
+
+        A process without documents takes part in the exchanges of the heads all the same: its
+        vectors want a gradient."""
+        if not len(ids):
+            learns = torch.is_grad_enabled()
+            return [
+                torch.zeros(0, encoder.width, device=ids.device, requires_grad=learns)
+                for _ in layers
+            ]
+        if self._graphs is not None and self._graphs.serve(ids):
+            return self._graphs(ids, mask, layers, detached)
+        vectors: list[Tensor] = encoder(ids, mask, layers, detached)
+        return vectors
+
+    def forget_graphs(self) -> None:
+        """Let go of the CUDA graphs of training and their memory."""
+        if self._graphs is not None:
+            self._graphs.forget()

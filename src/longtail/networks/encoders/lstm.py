@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from longtail.networks.encoders.kinds import LSTM_HIDDEN
 from longtail.networks.encoders.word_encoder import WordEncoder
-from longtail.networks.layout import LSTM_HIDDEN
 
 __all__ = ["LstmEncoder", "mean_state"]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy, deepcopy
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from longtail.errors import ModelFolderError, UsageError, printable, unknown_name
 from longtail.features.text_encoder import TextEncoder
+from longtail.methods.registry import encoder_kinds, load_plugins
+from longtail.networks.encoders.kinds import WordEncoderKind
 from longtail.store.tensors import array_pieces, read_arrays
 
 __all__ = ["MODEL_TYPE", "SpectralResidual", "WordEncoder", "make_word_encoder", "without_norms"]
@@ -41,9 +43,6 @@ class WordEncoder(TextEncoder):
     ``embedding`` has a row a word, that of ``pad`` zero and kept so; ``idf`` (V,) weighs words, for
     those who sum."""
 
-    kind: ClassVar[str]
-    width: int
-    depth: int
     idf: Tensor
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
@@ -89,6 +88,10 @@ class WordEncoder(TextEncoder):
     def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> WordEncoder:
         """Return an encoder as config.json describes it, checked but for :meth:`options`."""
         return cls(vectors, idf, about["pad"], about["max_tokens"])
+
+    def token_vectors(self) -> nn.Embedding:
+        """Return the vectors of words."""
+        return self.embedding
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
         """Return the parameters with weight decay, and those without: biases, norms, and the
@@ -142,7 +145,9 @@ class WordEncoder(TextEncoder):
             )
         state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         with _seeded(0):
-            made = _kind(about["kind"]).from_config(about, state["embedding.weight"], state["idf"])
+            made = _class_of(about["kind"]).from_config(
+                about, state["embedding.weight"], state["idf"]
+            )
         try:
             made.load_state_dict(state)
         except RuntimeError as error:
@@ -192,7 +197,7 @@ def make_word_encoder(
     for the same seed.
     """
     with _seeded(seed):
-        return _kind(kind)(
+        return _class_of(kind)(
             torch.from_numpy(np.array(vectors)), torch.from_numpy(np.array(idf)), pad, max_tokens
         )
 
@@ -227,17 +232,13 @@ def without_norms(network: N) -> N:
     return changed  # type: ignore[no-any-return]
 
 
-def _kind(name: str) -> type[WordEncoder]:
-    from longtail.networks.encoders.bag import BagEncoder
-    from longtail.networks.encoders.cnn import ConvolutionEncoder
-    from longtail.networks.encoders.inception import InceptionEncoder, RoutedInceptionEncoder
-    from longtail.networks.encoders.lstm import LstmEncoder
-
-    kinds = BagEncoder, ConvolutionEncoder, InceptionEncoder, RoutedInceptionEncoder, LstmEncoder
-    known: dict[str, type[WordEncoder]] = {kind.kind: kind for kind in kinds}
-    if name not in known:
-        raise UsageError(unknown_name("kind of encoder", name, known))
-    return known[name]
+def _class_of(kind: str) -> type[WordEncoder]:
+    """Return the class of a registered kind."""
+    load_plugins()
+    words = {entry.name: entry for entry in encoder_kinds() if isinstance(entry, WordEncoderKind)}
+    if kind not in words:
+        raise UsageError(unknown_name("kind of encoder", kind, words))
+    return words[kind].encoder_class()
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Losses over every node of a level, a chunk of nodes at a time, so that no (documents, nodes)
 tensor exists.
 
-For each chunk: logits, their gradient (for cross-entropy σ − y), and its share of the gradient of
-x; `update` does it again and updates the chunk's rows in place. A loss with a normaliser over all
-nodes has a pass of its own before."""
+Per chunk: logits, their gradient (for cross-entropy σ − y), and its contribution to the gradient of
+x. `update` computes the logits again and updates the chunk's rows in place. A loss with a normaliser
+over all nodes needs one pass more before."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ class Targets:
         positives = torch.cat([_widened(part.positives, widest, -1) for part in parts])
         values = torch.cat([_widened(part.values, widest, 0) for part in parts])
         normalisers = [part.normaliser for part in parts if part.normaliser is not None]
-        normaliser = torch.cat(normalisers) if normalisers else None
-        return cls(positives, values, parts[0].loss, normaliser)
+        if not normalisers:
+            return cls(positives, values, parts[0].loss)
+        return cls(positives, values, parts[0].loss, torch.cat(normalisers))
 
     def of_chunk(self, chunk: slice) -> ChunkTargets:
         """Return the targets of the nodes of a chunk."""
@@ -73,7 +74,7 @@ def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
 
 
 def node_chunks(weight: Tensor, breadth: int) -> Iterator[slice]:
-    """Ranges of nodes of which a tensor (nodes, breadth) is of a good size for the weight's device."""
+    """Ranges of nodes for which a tensor (nodes, breadth) has a good size on the weight's device."""
     size = max(block_elements(weight) // max(breadth, 1), 1)
     for start in range(0, len(weight), size):
         yield slice(start, min(start + size, len(weight)))
@@ -93,7 +94,7 @@ def with_normaliser(rows: HeadRows, x: Tensor, targets: Targets) -> Targets:
 
 
 def losses_and_gradient(rows: HeadRows, x: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
-    """The loss (B,) of each document, and the gradient (B, d) of each for its own row of x (B, d)."""
+    """The loss (B,) per document, and its gradient (B, d) with respect to the document's x (d,)."""
     losses = torch.zeros(len(x), dtype=rows.bias.dtype, device=x.device)
     gradient = torch.zeros(x.shape, dtype=rows.bias.dtype, device=x.device)
     scale = torch.ones_like(losses)
@@ -120,8 +121,11 @@ def update_chunk(
 ) -> None:
     """One step for a range of rows, given the gradient (B, nodes) of their logits."""
     gradient = product(residuals.T, x)  # (nodes, B) · (B, d)
-    move = triton_launch.update_all_rows if triton_launch.serves(rows.weight) else update_rows
-    move(rows, chunk, gradient, residuals.sum(0, dtype=gradient.dtype), lr, seed)
+    bias_gradient = residuals.sum(0, dtype=gradient.dtype)
+    if triton_launch.serves(rows.weight):
+        triton_launch.update_all_rows(rows, chunk, gradient, bias_gradient, lr, seed)
+    else:
+        update_rows(rows, chunk, gradient, bias_gradient, lr, seed)
 
 
 def best(rows: HeadRows, x: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,7 @@
-"""The linear classifiers of one level of a network, made so that their gradient never exists as a
-matrix.
+"""The linear classifiers of one level of a network, trained without a gradient matrix.
 
-`scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to
-compute with. Their backward pass leaves a record with the head, and `step` turns the records of a
+`scores` and `full_loss` are differentiable in x alone; `gathered` returns rows for other modules to
+compute with. The backward pass leaves a record with the head, and `step` turns the records of a
 batch into one optimiser step, in place, on the rows they touch (`records.py`, by the formulas of
 `updates.py`)."""
 
@@ -25,7 +24,14 @@ from longtail.networks.heads.full_head import Targets
 from longtail.networks.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.networks.heads.random_rows import draw_xavier
 from longtail.networks.heads.records import LossRecord, Record, RowGradients, update_by
-from longtail.networks.heads.updates import BETA1, EPSILON, HeadRows, Optimiser, new_state
+from longtail.networks.heads.updates import (
+    BETA1,
+    EPSILON,
+    HeadRows,
+    Optimiser,
+    new_state,
+    sum_dtype,
+)
 from longtail.networks.losses import NodeLoss
 
 __all__ = ["Head", "bits_of", "head_settings"]
@@ -71,10 +77,9 @@ class Head(torch.nn.Module):
         self.weight_decay = weight_decay
         self.epsilon = epsilon
         weight = torch.empty(n_nodes, width, dtype=dtype, device=device)
-        if std:  # else the rows are still to come, and their memory is not touched
+        if std:  # otherwise the caller sets the rows, and their memory is not touched here
             weight.normal_(0, std, generator=torch.Generator(device).manual_seed(seed))
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        bias = torch.zeros(n_nodes, dtype=wide, device=device)
+        bias = torch.zeros(n_nodes, dtype=sum_dtype(dtype), device=device)
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
         state = new_state(optimiser, weight, bias)
@@ -122,7 +127,9 @@ class Head(torch.nn.Module):
             candidates = candidates.to(torch.int32).contiguous()
         half = candidates is None and self._multiplies_in_half(x)
         with as_written(x):
-            result: Tensor = _Scores.apply(x, self._anchor(), self, candidates, half)  # type: ignore[no-untyped-call]
+            result: Tensor = _Scores.apply(  # type: ignore[no-untyped-call]
+                x, self._anchor(), self, candidates, half
+            )
         return result
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
@@ -140,25 +147,30 @@ class Head(torch.nn.Module):
         )
         half = self._multiplies_in_half(x)
         with as_written(x):
-            losses: Tensor = _FullLosses.apply(x, self._anchor(), self, targets, half)  # type: ignore[no-untyped-call]
+            losses: Tensor = _FullLosses.apply(  # type: ignore[no-untyped-call]
+                x, self._anchor(), self, targets, half
+            )
         return losses
 
     def gathered(self, nodes: Tensor) -> Tensor:
-        """The rows (U, d) of nodes (U,) int64, each at most once, in float32 (float64 for such a
-        head).
+        """The rows (U, d) of nodes (U,) int64, each at most once, in float32 (in float64 for a head
+        of that type).
 
-        In training mode the backward pass records the gradient of these rows, which `step` needs,
-        and of no other."""
-        result: Tensor = _Gathered.apply(self._anchor(), self, nodes)  # type: ignore[no-untyped-call]
+        In training mode the backward pass records the gradient of these rows for `step`."""
+        result: Tensor = _Gathered.apply(  # type: ignore[no-untyped-call]
+            self._anchor(), self, nodes
+        )
         return result
 
     @torch.no_grad()
     def step(self, lr: float, seed: int, beta1: float = BETA1) -> None:
-        """One optimiser step over all that was recorded since the last one, as of one batch;
-        forgets the records.
+        """Take one optimiser step by all records since the last one, as one batch, and drop them.
 
-        seed: of the stochastic rounding; give every step another one. beta1: how much of its mean
-        gradient AdamW keeps."""
+        Args:
+            lr: Learning rate.
+            seed: Seed of the stochastic rounding; different in every step.
+            beta1: β₁ of AdamW.
+        """
         records = self._records
         self._records = []
         if records:
@@ -166,7 +178,7 @@ class Head(torch.nn.Module):
                 update_by(replace(self.rows, beta1=beta1), records, lr, seed)
 
     def forget(self) -> None:
-        """Drops the records of a batch that is not to be learnt from."""
+        """Drop the records of a batch that is not to be learnt from."""
         self._records = []
 
     @torch.no_grad()
@@ -174,17 +186,15 @@ class Head(torch.nn.Module):
         """The k best of all nodes for x (B, d): logits and nodes (int32), (B, min(k, n_nodes))
         each, best first.
         """
-        x = x.to(torch.bfloat16) if self._multiplies_in_half(x) else x.to(self.bias.dtype)
-        with as_written(x):
-            return full_head.best(self.rows, x, k)
+        operand = _operand(x, self, self._multiplies_in_half(x), True)
+        with as_written(operand):
+            return full_head.best(self.rows, operand, k)
 
     @torch.no_grad()
     def set_rows(
         self, weight: Tensor | NDArray[Any], bias: Tensor | NDArray[Any] | None = None
     ) -> None:
-        """Takes given initial values of `nodes`: weight (n_nodes, width), bias (n_nodes,) or None
-        for zeros.
-        """
+        """Set initial values: weight (n_nodes, width), and bias (n_nodes,) or None for zeros."""
         self.weight.copy_(torch.as_tensor(weight))
         if bias is None:
             self.bias.zero_()
@@ -193,23 +203,23 @@ class Head(torch.nn.Module):
 
     @torch.no_grad()
     def set_xavier_rows(self, seed: int) -> None:
-        """Draws Xavier uniform weights, the same for any number of ranks."""
+        """Draw Xavier uniform weights, the same for any number of processes."""
         draw_xavier(self.weight, self.nodes, self.n_level_nodes, seed)
 
     def set_bias(self, value: float) -> None:
-        """Lets all nodes start at this score."""
+        """Set the bias of all nodes."""
         self.bias.fill_(value)
 
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
         """Copies of weight and bias by name, and with `state` the optimiser's; bf16 weights as
         their uint16 bits.
         """
-        tensors = self._tensors() if state else {"weight": self.weight, "bias": self.bias}
+        tensors = self._tensors(state)
         return {name: bits_of(tensor).numpy(force=True).copy() for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Takes back what `to_arrays` gave, exactly; without the optimiser's state it starts anew.
+        """Restore what `to_arrays` returned, exactly; without the optimiser's state, reset that.
 
         The head must have the same shape and weight type and, where state is given, the same
         optimiser."""
@@ -219,15 +229,21 @@ class Head(torch.nn.Module):
                 continue
             bits = bits_of(tensor)
             expected = f"{tuple(bits.shape)} {str(bits.dtype).removeprefix('torch.')}"
-            actual = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
+            actual = "nothing"
+            if name in arrays:
+                actual = f"{arrays[name].shape} {arrays[name].dtype}"
             if actual != expected:
                 raise ModelFolderError(
                     f"head, {name}: found {actual}; expected {expected}; were the settings changed?"
                 )
             bits.copy_(torch.from_numpy(np.array(arrays[name])))
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return {"weight": self.weight, "bias": self.bias, **self.rows.state}
+    def _tensors(self, state: bool = True) -> dict[str, Tensor]:
+        """Return weight and bias by name, and with `state` the optimiser's state."""
+        tensors = {"weight": self.weight, "bias": self.bias}
+        if state:
+            tensors |= self.rows.state
+        return tensors
 
     def _multiplies_in_half(self, x: Tensor) -> bool:
         """Whether products with all nodes are taken in bf16: the weights or x are, or autocast asks

@@ -55,8 +55,6 @@ def centroid_rows(
     if texts is not None:
         if text_mean is None:
             text_mean = texts.mean(0, dtype=np.float64).astype(np.float32)
-        else:
-            text_mean = text_mean
         directions = unit_vectors(directions + unit_vectors(texts.astype(np.float32) - text_mean))
     weights = directions * np.float32(_STRENGTH / length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))

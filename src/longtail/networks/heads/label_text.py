@@ -1,5 +1,4 @@
-"""Classifiers that are made of the labels' own words, so that a label with few documents has one
-all the same.
+"""Classifiers composed of the words of the labels, for labels with few or no documents.
 
 A.3 of Kharbanda et al., Gandalf / InceptionXML-LF, whose names are kept: E the vectors of words,
 z⁰_l the tf-idf weights of a label's words, G the label graph, Φ_l and Φ_g the encoders of labels, R
@@ -77,17 +76,22 @@ class LabelText(nn.Module):
         self.parts = tuple(part for part in _PARTS if part in parts)
         self._check(texts, graph)
         self.texts = _Bags(texts)
-        self.graph = _Bags(graph) if graph is not None and "graph" in self.parts else None
+        self.graph: _Bags | None = None
+        self.phi_l: _Phi | None = None
+        self.phi_g: _Phi | None = None
+        self.attention: nn.Linear | None = None
         count = len(self.parts)
         width = embedding.embedding_dim
         self.initial_scale = _initial_scale(embedding.weight)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.phi_l = _Phi(width, self.initial_scale) if "text" in self.parts else None
-            self.phi_g = _Phi(width, self.initial_scale) if "graph" in self.parts else None
-            self.attention = (
-                nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
-            )
+            if "text" in self.parts:
+                self.phi_l = _Phi(width, self.initial_scale)
+            if "graph" in self.parts and graph is not None:
+                self.graph = _Bags(graph)
+                self.phi_g = _Phi(width, self.initial_scale)
+            if combine == "attention" and count > 1:
+                self.attention = nn.Linear(count * width, count)
         self.to(embedding.weight)  # its type and device
 
     @property
@@ -111,9 +115,10 @@ class LabelText(nn.Module):
         if self.graph is None:
             return self._composed(self.z1(labels), None, free)
         z1 = self.z1()  # of all: labels have fewer neighbours than these have words
-        return self._composed(
-            z1 if labels is None else z1.index_select(0, labels), self.graph(z1, labels), free
-        )
+        z2 = self.graph(z1, labels)
+        if labels is not None:
+            z1 = z1.index_select(0, labels)
+        return self._composed(z1, z2, free)
 
     @torch.no_grad()
     def new_rows(self, texts: csr_array) -> Tensor:
@@ -142,12 +147,13 @@ class LabelText(nn.Module):
 
     def _composed(self, z1: Tensor | None, z2: Tensor | None, free: Tensor | None) -> Tensor:
         """Return 𝒜(Φ_l(z¹), Φ_g(z²), w_l) of those that are parts."""
-        candidates = [
-            self.phi_l(z1) if self.phi_l is not None and z1 is not None else None,
-            self.phi_g(z2) if self.phi_g is not None and z2 is not None else None,
-            free if "free" in self.parts else None,
-        ]
-        parts = [part for part in candidates if part is not None]
+        parts: list[Tensor] = []
+        if self.phi_l is not None and z1 is not None:
+            parts.append(self.phi_l(z1))
+        if self.phi_g is not None and z2 is not None:
+            parts.append(self.phi_g(z2))
+        if "free" in self.parts and free is not None:
+            parts.append(free)
         if len(parts) != len(self.parts):
             raise ValueError(
                 f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}"

@@ -1,5 +1,5 @@
-"""Random initial weights of classifiers: the same for a head that is whole and for one that is
-split among ranks.
+"""Random initial weights of classifiers: the same for a whole head and for one that is split among
+processes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def draw_rows(
     total = n_nodes * width
     at = 0
     while at < last:
-        size = total - at if total - at < 2 * _DRAWN else _DRAWN
+        size = total - at
+        if size >= 2 * _DRAWN:
+            size = _DRAWN
         drawn = draw(torch.empty(size, dtype=weight.dtype), generator)
         start = max(first, at)
         stop = min(last, at + size)

@@ -58,13 +58,19 @@ class RowGradients:
 def update_by(
     rows: HeadRows, records: Sequence[Record | LossRecord | RowGradients], lr: float, seed: int
 ) -> None:
-    """One step over all records, of which there are some, as of one batch; seed: of the stochastic
-    rounding.
+    """Take one step by all records of a batch, of which there is at least one.
+
+    Args:
+        rows: Weights, biases and optimiser state, updated in place.
+        records: Of one kind.
+        lr: Learning rate.
+        seed: Seed of the stochastic rounding.
     """
     kinds = {record.kind for record in records}
     if len(kinds) > 1:
         raise ValueError(
-            f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch"
+            f"records of one step: found {' and '.join(sorted(kinds))}; "
+            "expected one kind in a batch"
         )
     of_rows = [record for record in records if isinstance(record, RowGradients)]
     of_losses = [record for record in records if isinstance(record, LossRecord)]
@@ -97,7 +103,7 @@ def _update_gathered(rows: HeadRows, records: list[RowGradients], lr: float, see
 
 
 def _update_touched(rows: HeadRows, records: list[Record], lr: float, seed: int) -> None:
-    """Sorts all (node, document) pairs by node, so that each node's gradient is a sum over one run."""
+    """Sort all (node, document) pairs by node: each node's gradient is then a sum over one run."""
     x = torch.cat([record.x for record in records])
     parts = [record.candidates for record in records if record.candidates is not None]
     nodes = torch.cat([part.flatten() for part in parts])
@@ -110,8 +116,10 @@ def _update_touched(rows: HeadRows, records: list[Record], lr: float, seed: int)
     )
     gradients = torch.cat([record.gradients.flatten() for record in records])
     nodes, order = torch.where(nodes < 0, len(rows.weight), nodes).sort(stable=True)
-    serving = triton_launch if triton_launch.serves(rows.weight) else updates
-    serving.update_touched_rows(rows, x, nodes, documents[order], gradients[order], lr, seed)
+    update = updates.update_touched_rows
+    if triton_launch.serves(rows.weight):
+        update = triton_launch.update_touched_rows
+    update(rows, x, nodes, documents[order], gradients[order], lr, seed)
 
 
 def _update_all(rows: HeadRows, records: list[Record], lr: float, seed: int) -> None:

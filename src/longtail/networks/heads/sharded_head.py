@@ -1,10 +1,11 @@
-"""Classifiers of one level whose rows are split among ranks, so that a level may be larger than one
+"""Classifiers of one level whose rows are split among processes: a level may be larger than one
 device.
 
-A rank owns a run of the nodes. Its documents' vectors go to all ranks, each scores the candidates
-that it owns, and the scores come back added up: exact, as all others are 0. The two exchanges are
-each other's adjoint (`_ToAll`, `_FromAll`), so all between them is a `Head` of the own rows:
-products, records and optimisers of one process."""
+Each rank has a contiguous range of the nodes. An all-gather sends the vectors of a rank's documents
+to all ranks, each rank scores the candidates of its range, and an all-reduce adds the scores, which
+is exact because all other ranks contribute 0. The two exchanges are each other's adjoint (`_ToAll`,
+`_FromAll`); between them is a `Head` of the local rows: the products, records and optimisers of one
+process."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from torch.nn.functional import pad
 
 from longtail.networks.heads.head import Head, bits_of
 from longtail.networks.heads.random_rows import draw_rows
-from longtail.networks.heads.updates import HeadRows
+from longtail.networks.heads.updates import HeadRows, sum_dtype
 from longtail.networks.losses import NodeLoss
 from longtail.steps.process_group import ProcessGroup, Shard, current_group, run_of
 
@@ -30,8 +31,8 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
-    """Return the classifiers of a level by the settings of `Head`: all, or of several ranks those
-    of this one.
+    """Return the classifiers of a level by the settings of `Head`; with several processes, the
+    local ones.
     """
     group = current_group()
     if group.size > 1:
@@ -40,8 +41,8 @@ def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
 
 
 class ShardedHead(Head):
-    """The rows of this rank behind the face of a head of all nodes; all ranks call its methods in
-    the same order.
+    """The local rows of a head, with the interface of a head of all nodes; all ranks call its
+    methods in the same order.
 
     ``scores``, ``full_loss`` and ``best`` take and give this rank's documents, which may be none.
     """
@@ -82,13 +83,13 @@ class ShardedHead(Head):
 
     @property
     def rows(self) -> HeadRows:
-        """Own weight, bias and optimiser state; the chance of rounding goes by the nodes' numbers
+        """Local weight, bias and optimiser state; stochastic rounding depends on the nodes' numbers
         among all.
         """
         return replace(super().rows, first=self.nodes.start)
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
-        """Logits of candidates (B, S) that may lie on any rank, or of all nodes; see `Head.scores`."""
+        """Logits of candidates (B, S) on any rank, or of all nodes; see `Head.scores`."""
         everywhere, lengths, slots = self._to_all(x, candidates)
         if candidates is None:
             columns = self.nodes.start, self.n_nodes - self.nodes.stop
@@ -144,21 +145,25 @@ class ShardedHead(Head):
 
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
         """The arrays of all nodes at the first rank; elsewhere nothing of use."""
-        tensors = self._tensors() if state else {"weight": self.weight, "bias": self.bias}
-        return {name: self.shard.whole(bits_of(tensor)) for name, tensor in tensors.items()}
+        return {
+            name: self.shard.whole(bits_of(tensor)) for name, tensor in self._tensors(state).items()
+        }
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Takes this rank's rows of the arrays of all nodes."""
+        """Restore the local rows from the arrays of all nodes."""
         super().load_arrays({name: self.shard.local_rows(array) for name, array in arrays.items()})
 
     def _to_all(self, x: Tensor, nodes: Tensor | None) -> tuple[Tensor, list[int], int]:
-        """The vectors of all ranks, how many each has, and the most nodes (B, S) that one has for a
-        document.
+        """The vectors of all ranks, their numbers of documents, and the largest S of nodes (B, S).
 
-        A rank without documents does not know of what type the others' vectors are.
+        A rank without documents does not know the type of the others' vectors.
         """
-        kind = _TYPES.index(x.dtype) if len(x) else 0
-        slots = 0 if nodes is None else nodes.shape[1]
+        kind = 0
+        if len(x):
+            kind = _TYPES.index(x.dtype)
+        slots = 0
+        if nodes is not None:
+            slots = nodes.shape[1]
         sizes = self.group.all_gather_numbers(len(x), slots, kind)
         lengths = [length for length, _, _ in sizes]
         x = x.to(_TYPES[max(kind for *_, kind in sizes)])
@@ -166,12 +171,14 @@ class ShardedHead(Head):
         return everywhere, lengths, max(slots for _, slots, _ in sizes)
 
     def _added(self, partial: Tensor, lengths: Sequence[int]) -> Tensor:
-        result: Tensor = _FromAll.apply(partial, self.group, lengths)  # type: ignore[no-untyped-call]
+        result: Tensor = _FromAll.apply(  # type: ignore[no-untyped-call]
+            partial, self.group, lengths
+        )
         return result
 
 
 class _ToAll(torch.autograd.Function):
-    """The rows of all ranks; backward, the sum over ranks of the own rows' gradients."""
+    """The rows of all ranks; backward, the sum over ranks of the gradients of the local rows."""
 
     @staticmethod
     def forward(ctx: Any, local: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
@@ -186,7 +193,7 @@ class _ToAll(torch.autograd.Function):
 
 
 class _FromAll(torch.autograd.Function):
-    """The sum over ranks of the own rows; backward, the gradients of the rows of all ranks."""
+    """The sum over ranks for the local rows; backward, the gradients of the rows of all ranks."""
 
     @staticmethod
     def forward(ctx: Any, partial: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
@@ -201,7 +208,7 @@ class _FromAll(torch.autograd.Function):
 
 
 def _summed(group: ProcessGroup, lengths: Sequence[int], partial: Tensor) -> Tensor:
-    wide = torch.float64 if partial.dtype == torch.float64 else torch.float32
+    wide = sum_dtype(partial.dtype)
     total = group.all_reduce(partial.to(wide, copy=True, memory_format=torch.contiguous_format))
     return total[run_of(lengths, group.rank)].to(partial.dtype)
 

@@ -1,9 +1,9 @@
 """A :class:`~longtail.networks.heads.head.Head` whose label classifiers are composed from the
 labels' words.
 
-In training, the rows of the labels at hand are composed once a call, and the gradient goes on to
-the words: AdamW moves these, while free rows w_l move themselves, as a head does. Else a plain head
-stands in, whose rows are composed once."""
+In training, the rows of the labels of a batch are composed once per call, and the gradient flows on
+to the words, which AdamW updates; free rows w_l are updated as those of a head. Outside training a
+plain head is used, whose rows are composed once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TextHead(nn.Module):
             }
             settings["epsilon"] = epsilon
             self.free = Head(*text.shape, seed=seed, std=std, device=E.device, **settings)
-        # in a tuple, where torch does not take it for a part of this module
+        # in a tuple, so that torch does not register it as a submodule
         self._plain: _Plain | None = None
 
     @property
@@ -78,7 +78,7 @@ class TextHead(nn.Module):
         return (self.free.weight,)
 
     def optimiser_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return the parameters for AdamW, with weight decay and without; E is among the encoder's."""
+        """Return the parameters for AdamW, with and without weight decay; E belongs to the encoder."""
         parameters = [*self.text.parameters(), self.bias]
         matrices = [parameter for parameter in parameters if parameter.ndim > 1]
         biases = [parameter for parameter in parameters if parameter.ndim <= 1]
@@ -95,12 +95,16 @@ class TextHead(nn.Module):
         half = candidates is None and self._multiplies_in_half(x)
         with as_written(x):
             if candidates is None:
-                logits: Tensor = _Logits.apply(x, self._rows(None), self.bias, None, half)  # type: ignore[no-untyped-call]
+                logits: Tensor = _Logits.apply(  # type: ignore[no-untyped-call]
+                    x, self._rows(None), self.bias, None, half
+                )
                 return logits
             labels, slots = self._different(candidates)
             if not len(labels):  # padding alone, which learns nothing
                 return (0 * x[:, :1]).to(self.bias.dtype).expand(candidates.shape)
-            logits = _Logits.apply(x, self._rows(labels), self.bias[labels], slots, half)  # type: ignore[no-untyped-call]
+            logits = _Logits.apply(  # type: ignore[no-untyped-call]
+                x, self._rows(labels), self.bias[labels], slots, half
+            )
             return logits.masked_fill(candidates < 0, 0)
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
@@ -114,7 +118,9 @@ class TextHead(nn.Module):
         )
         half = self._multiplies_in_half(x)
         with as_written(x):
-            losses: Tensor = _FullLosses.apply(x, self._rows(None), self.bias, targets, half)  # type: ignore[no-untyped-call]
+            losses: Tensor = _FullLosses.apply(  # type: ignore[no-untyped-call]
+                x, self._rows(None), self.bias, targets, half
+            )
         return losses
 
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -153,16 +159,17 @@ class TextHead(nn.Module):
         """Return a plain head with these very classifiers, on the same device, for inference and
         model folders.
         """
+        free = None
+        if self.free is not None:
+            free = self.free.weight.to(self.bias.dtype)
         with _in_eval_mode(self.text), as_written(self.bias):
-            rows = self.text(
-                None, None if self.free is None else self.free.weight.to(self.bias.dtype)
-            )
+            rows = self.text(None, free)
         head = Head(*rows.shape, optimiser="sgd", dtype=self.bias.dtype, std=0, device=rows.device)
         head.set_rows(rows, self.bias)
         return head.eval()
 
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
-        """Copies of all that was learnt but E, and with `state` of what the optimiser of w_l keeps."""
+        """Copies of all trained tensors but E, and with `state` of the optimiser state of w_l."""
         arrays = {name: tensor.numpy(force=True).copy() for name, tensor in self._tensors().items()}
         if self.free is not None:
             arrays |= {_FREE + name: array for name, array in self.free.to_arrays(state).items()}
@@ -170,9 +177,9 @@ class TextHead(nn.Module):
 
     @torch.no_grad()
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Takes back what `to_arrays` gave, exactly; without the optimiser's state it starts anew."""
+        """Restore what `to_arrays` returned, exactly; without the optimiser's state, reset that."""
         for name, tensor in self._tensors().items():
-            shape = arrays[name].shape if name in arrays else "nothing"
+            shape = getattr(arrays.get(name), "shape", "nothing")
             if shape != tensor.shape:
                 expected = f"expected {tuple(tensor.shape)}; were the settings changed?"
                 raise ModelFolderError(f"head, {name}: found {shape}; {expected}")
@@ -237,6 +244,13 @@ class TextHead(nn.Module):
         return x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
 
 
+def _operand(x: Tensor, bias: Tensor, half: bool) -> Tensor:
+    """x in the type of the products: bfloat16, or the type of the biases."""
+    if half:
+        return x.to(torch.bfloat16)
+    return x.to(bias.dtype)
+
+
 class _Logits(torch.autograd.Function):
     """x·Wᵀ + b (B, U), or of each document the columns ``slots`` (B, S) of it."""
 
@@ -244,7 +258,7 @@ class _Logits(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, slots: Tensor | None, half: bool
     ) -> Tensor:
-        operand = x.to(torch.bfloat16 if half else bias.dtype)
+        operand = _operand(x, bias, half)
         ctx.save_for_backward(operand, rows)
         ctx.slots = slots
         ctx.dtype = x.dtype
@@ -275,7 +289,7 @@ class _FullLosses(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, targets: Targets, half: bool
     ) -> Tensor:
-        operand = x.to(torch.bfloat16 if half else bias.dtype)
+        operand = _operand(x, bias, half)
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
         ctx.targets = full_head.with_normaliser(head, operand, targets)
         ctx.dtype = x.dtype

@@ -67,7 +67,8 @@ def gather_dot(x: Tensor, weight: Tensor, bias: Tensor, candidates: Tensor) -> T
     slot_block = TILE // block
     if logits.numel():
         _kernels().gather_dot[(documents, _blocks(slots, slot_block))](
-            x, weight, bias, candidates, logits, slots, WIDTH=x.shape[1], BLOCK_D=block, BLOCK_S=slot_block
+            x, weight, bias, candidates, logits, slots,
+            WIDTH=x.shape[1], BLOCK_D=block, BLOCK_S=slot_block,
         )  # fmt: skip
     return logits
 
@@ -111,7 +112,8 @@ def residuals_and_losses(
         logits, bias, scale, residuals, losses, columns, BLOCK=COLUMNS
     )
     _loss_kernels().positive_residuals[(documents,)](
-        logits, bias, scale, positives, values, residuals, losses, columns, n_positives, blocks + 1, first,
+        logits, bias, scale, positives, values, residuals, losses,
+        columns, n_positives, blocks + 1, first,
         BLOCK=_power(max(n_positives, 1)),
     )  # fmt: skip
     return residuals, losses.sum(1)
@@ -133,8 +135,10 @@ def update_touched_rows(
     """
     width = x.shape[1]
     _kernels().update_touched_rows[(_blocks(len(nodes), PAIRS),)](
-        *_in_place(rows), x, nodes, documents, gradients, len(nodes), len(rows.weight), float(lr), rows.weight_decay,
-        _signed(whitened(seed)), *_first_moment(rows), WIDTH=width, BLOCK_D=_power(width), BLOCK_N=PAIRS, AHEAD=AHEAD,
+        *_in_place(rows), x, nodes, documents, gradients,
+        len(nodes), len(rows.weight), float(lr), rows.weight_decay,
+        _signed(whitened(seed)), *_first_moment(rows),
+        WIDTH=width, BLOCK_D=_power(width), BLOCK_N=PAIRS, AHEAD=AHEAD,
         OPTIMISER=_code(rows), EPSILON=rows.epsilon, **ADAM,
     )  # fmt: skip
 
@@ -142,11 +146,12 @@ def update_touched_rows(
 def update_all_rows(
     rows: HeadRows, index: slice, gradient: Tensor, bias_gradient: Tensor, lr: float, seed: int
 ) -> None:
-    """One step for the rows of `index`, given their gradient (rows, d) and (rows,), both float32."""
+    """One step for the rows of `index`, by float32 gradients (rows, d) and (rows,)."""
     width = gradient.shape[1]
     _kernels().update_all_rows[(len(gradient),)](
-        *_in_place(rows), gradient, bias_gradient, index.start, float(lr), rows.weight_decay, _signed(whitened(seed)),
-        *_first_moment(rows), WIDTH=width, BLOCK_D=_power(width), OPTIMISER=_code(rows), EPSILON=rows.epsilon, **ADAM,
+        *_in_place(rows), gradient, bias_gradient,
+        index.start, float(lr), rows.weight_decay, _signed(whitened(seed)), *_first_moment(rows),
+        WIDTH=width, BLOCK_D=_power(width), OPTIMISER=_code(rows), EPSILON=rows.epsilon, **ADAM,
     )  # fmt: skip
 
 
@@ -195,4 +200,6 @@ def _blocks(n: int, size: int) -> int:
 
 def _signed(bits: int) -> int:
     """32 bits as a signed number, so that the kernel's argument always has one type."""
-    return bits - (1 << 32) if bits >= 1 << 31 else bits
+    if bits >= 1 << 31:
+        return bits - (1 << 32)
+    return bits

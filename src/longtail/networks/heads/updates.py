@@ -1,16 +1,21 @@
 """Optimisers of a head's rows, applied in place to the rows that a batch touched and to no other.
 
-With g the row's gradient, λ the weight decay, t the number of updates this row has seen (lazy: not
-the step number):
+With g the gradient of a row, λ the weight decay and t the number of updates that this row has had
+(lazy: not the number of the step):
 
-    sgd        w ← w − lr (g + λw)                                                          no state
-    row-adam   v ← β₂v + (1 − β₂) mean(g²);  w ← w − lr (g / (√(v / (1 − β₂ᵗ)) + ε) + λw)   one
-    float a row adamw      m ← β₁m + (1 − β₁)g;  v ← β₂v + (1 − β₂)g²  of the weight's shape; w ← w
-    − lr (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+    sgd        w ← w − lr (g + λw)
+               no state
+    row-adam   v ← β₂v + (1 − β₂) mean(g²)
+               w ← w − lr (g / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+               state: one float per row
+    adamw      m ← β₁m + (1 − β₁)g
+               v ← β₂v + (1 − β₂)g²
+               w ← w − lr (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+               state: two floats per weight
 
-Biases follow the same rule each on its own (row-adam: with the bias's own v) and do not decay.
-Arithmetic is float32; bf16 weights are written back with stochastic rounding, without which small
-steps would be lost."""
+Biases follow the same rule, each by itself (row-adam: with a v of its bias), and do not decay.
+Arithmetic is float32; bfloat16 weights are written back with stochastic rounding, without which
+small steps would be lost."""
 
 from __future__ import annotations
 
@@ -31,6 +36,7 @@ __all__ = [
     "block_elements",
     "new_state",
     "stochastic_bf16",
+    "sum_dtype",
     "update_rows",
     "update_touched_rows",
     "whitened",
@@ -83,7 +89,16 @@ def block_elements(tensor: Tensor) -> int:
     """The number of elements of a temporary tensor on this tensor's device, where work is done in
     blocks.
     """
-    return GPU_ELEMENTS if tensor.is_cuda else CPU_ELEMENTS
+    if tensor.is_cuda:
+        return GPU_ELEMENTS
+    return CPU_ELEMENTS
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type of biases and sums for weights of a type: float64 for float64, else float32."""
+    if dtype == torch.float64:
+        return torch.float64
+    return torch.float32
 
 
 def update_rows(
@@ -111,32 +126,35 @@ def update_rows(
 def _directions(
     rows: HeadRows, index: Tensor | slice, gradient: Tensor, bias_gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The steps of weights and biases, to be multiplied by the learning rate; the state takes its
-    step.
-    """
+    """The steps of weights and biases, before the learning rate; updates the optimiser's state."""
     if rows.optimiser == "sgd":
         return gradient, bias_gradient
     state = rows.state
-    state["count"][index] = times = state["count"][index] + 1
-    squares = gradient.square().mean(1) if rows.optimiser == "row-adam" else gradient.square()
+    times = state["count"][index] + 1
+    state["count"][index] = times
+    squares = gradient.square()
+    if rows.optimiser == "row-adam":
+        squares = squares.mean(1)
     scale = 1 / (_averaged(state["square"], index, squares, times, BETA2).sqrt() + rows.epsilon)
     bias_squares = _averaged(state["bias_square"], index, bias_gradient.square(), times, BETA2)
     bias_scale = 1 / (bias_squares.sqrt() + rows.epsilon)
     if rows.optimiser == "row-adam":
         return gradient * scale[:, None], bias_gradient * bias_scale
     mean = _averaged(state["mean"], index, gradient, times, rows.beta1)
-    return mean * scale, _averaged(
-        state["bias_mean"], index, bias_gradient, times, rows.beta1
-    ) * bias_scale
+    bias_mean = _averaged(state["bias_mean"], index, bias_gradient, times, rows.beta1)
+    return mean * scale, bias_mean * bias_scale
 
 
 def _averaged(
-    state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor, beta: float
+    state: Tensor, index: Tensor | slice, values: Tensor, times: Tensor, beta: float
 ) -> Tensor:
-    """Moves the running mean of the rows towards the news; returns it with bias correction."""
-    state[index] = moved = beta * state[index] + (1 - beta) * news
-    bias_correction = -torch.expm1(times.to(moved.dtype) * math.log(beta))
-    return moved / (bias_correction[:, None] if moved.ndim == 2 else bias_correction)
+    """Update the exponential moving average of the rows; return it with bias correction."""
+    average = beta * state[index] + (1 - beta) * values
+    state[index] = average
+    bias_correction = -torch.expm1(times.to(average.dtype) * math.log(beta))
+    if average.ndim == 2:
+        bias_correction = bias_correction[:, None]
+    return average / bias_correction
 
 
 def update_touched_rows(
@@ -180,13 +198,13 @@ def _run_blocks(ends: Tensor, size: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def whitened(seed: int) -> int:
-    """A seed of any size as 32 mixed bits, for `stochastic_bf16` and the kernels."""
+    """A seed of any size hashed to 32 bits, for `stochastic_bf16` and the kernels."""
     return _mixed((seed ^ (seed >> 32)) & MASK)
 
 
 def stochastic_bf16(values: Tensor, nodes: Tensor, seed: int) -> Tensor:
-    """Rounds float32 (rows, d) to bf16, up or down with the chance of its distance; Inf and NaN
-    stay what they are.
+    """Round float32 (rows, d) to bfloat16, up or down with a probability by the distance; Inf and
+    NaN are kept.
 
     The 16 random bits are a hash of (seed, node, column), the same on every device.
     """

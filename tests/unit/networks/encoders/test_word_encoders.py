@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from longtail.errors import UsageError
 from longtail.features.word_tokens import word_tokeniser
+from longtail.methods.registry import encoder_kind
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.encoders.cnn import dynamic_max_pool
 from longtail.networks.encoders.inception import EmbeddingEnhancement, InceptionEncoder, mixture
@@ -23,7 +24,6 @@ from longtail.networks.encoders.word_encoder import (
     make_word_encoder,
     without_norms,
 )
-from longtail.networks.layout import TWO_LAYERS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,7 +64,7 @@ def layers(made):
 def test_shapes(kind):
     made = encoder(kind)
     assert (made.width, made.depth) == WIDTHS[kind]
-    assert (made.depth == 2) == (kind in TWO_LAYERS)
+    assert made.depth == encoder_kind(kind).depth
     vectors = made(*batch(), layers(made))
     assert [vector.shape for vector in vectors] == [(3, made.width)] * made.depth
     assert torch.equal(made.eval()(*batch(), [made.depth])[0], made(*batch(), layers(made))[-1])

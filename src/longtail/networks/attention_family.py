@@ -1,0 +1,127 @@
+"""AttentionXML as a family of networks: a network per level of the label tree, which looks at all
+words of a text for each node that it scores.
+
+The network is in ``attention.py``, its training and files in ``attention_fitting.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from longtail.config import Config
+from longtail.errors import ConfigError
+from longtail.features.encoder_folder import EncoderShape
+from longtail.networks.base import NetworkFamily, NetworkPlan, NetworkRun, not_shared
+from longtail.networks.layout import (
+    level_lengths,
+    level_passes,
+    level_stages,
+    scored_nodes,
+    word_widths,
+)
+from longtail.steps.inputs import Inputs, settings_in
+
+if TYPE_CHECKING:
+    import torch
+
+    from longtail.features.text_encoder import TextEncoder
+    from longtail.features.tokens import Tokeniser
+    from longtail.forecast.sizes import DataSizes
+    from longtail.networks.ranker import NeuralRanker
+    from longtail.store import Folder, FolderWriter
+
+__all__ = ["ATTENTION_HIDDEN", "AttentionFamily"]
+
+ATTENTION_HIDDEN = 256  # rows of W_1, the hidden layer
+
+
+class AttentionFamily(NetworkFamily):
+    """AttentionXML."""
+
+    name = "attention"
+    reads = frozenset({"cascade", "encoder", "label_features", "recursive", "training", "tree"})
+    ranks = True
+
+    def check(self, config: Config) -> None:
+        """Refuse all encoders but the LSTM."""
+        kind = config.encoder.kind
+        if kind != "lstm":
+            found = f"encoder.kind: found {kind} with {config.method}"
+            raise ConfigError(f"{found}; expected lstm")
+
+    def check_levels(self, config: Config, n_labels: int | None = None) -> None:
+        """Refuse epochs or steps for another number of levels than the tree has."""
+        if n_labels is not None:
+            n_levels = len(self.widths(config, n_labels))
+            level_lengths(config.recursive, config.training.epochs, n_levels)
+
+    def check_processes(self, config: Config) -> None:
+        """Refuse to be trained by several processes."""
+        raise not_shared(config, "a network that is trained level by level")
+
+    def inputs(self, config: Config) -> Inputs:
+        """Return the settings of the levels."""
+        return settings_in("recursive")
+
+    def level_inputs(self) -> Inputs:
+        """Return the settings that :meth:`levels` reads."""
+        return settings_in("cascade.last_level", "cascade.levels")
+
+    def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
+        """Return ``cascade.levels``, else those of ``tree.levels``, else as the number of labels
+        asks.
+        """
+        levels = config.cascade.levels or config.tree.levels
+        return levels or word_widths(n_labels, config.cascade.last_level)
+
+    def fit(self, run: NetworkRun) -> NeuralRanker:
+        """Train one level after the other; each is two stages."""
+        from longtail.networks.attention_fitting import fit_attention
+
+        return fit_attention(run)
+
+    def save(self, embedder: Any, folder: FolderWriter) -> None:
+        """Write the tree, and the network of each level."""
+        from longtail.networks.attention_fitting import save_attention
+
+        save_attention(embedder, folder)
+
+    def load(
+        self,
+        folder: Folder,
+        config: Config,
+        tokeniser: Tokeniser,
+        encoder: TextEncoder,
+        device: torch.device,
+    ) -> NeuralRanker:
+        """Read the same; on the CPU attention vectors stay memory-mapped."""
+        from longtail.networks.attention_fitting import load_attention
+
+        return load_attention(folder, config, tokeniser, encoder, device)
+
+    def plan(self, shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
+        """Return the plan of a network per level."""
+        widths = self.widths(config, sizes.n_labels)
+        passes = level_passes(sizes, config, len(widths), last=1)
+        kept = config.recursive.shortlist + ceil(sizes.true_labels)
+        scored = scored_nodes(widths, [kept] * (len(widths) - 1))
+        nodes = sum(number * times for number, times in zip(scored, passes, strict=False))
+        # α_tl, and the sum of W_1 H_t that they weigh
+        words = sizes.tokens(config.encoder.max_tokens).mean
+        node_products = words * (shape.width + ATTENTION_HIDDEN)
+        matches = sum(range(len(widths)))  # the candidates of a level are those of all above it
+        return NetworkPlan(
+            tree=widths,
+            width=shape.width,
+            passes=3 * sum(passes) + matches,
+            products=3.0 * node_products * nodes,
+            level_groups=(tuple((number, shape.width) for number in widths),),
+            keeps_classifiers=True,
+            stages=level_stages(len(widths)),
+            encoders=len(widths),
+        )
+
+    def tuning_space(self, config: Config) -> Sequence[str]:
+        """Return dropout."""
+        return ("recursive.dropout=0..0.6",)
