@@ -9,9 +9,13 @@ import sys
 from collections.abc import Iterator
 
 from longtail.methods import METHODS, uses_encoder
-from longtail.reproduction.datasets import PublishedDataset, published_datasets
 from longtail.reproduction.experiments import Experiment, PublishedRow, experiments, left_out
-from longtail.reproduction.tables import read_papers, read_tables
+from longtail.reproduction.published import (
+    PublishedDataset,
+    published_datasets,
+    read_papers,
+    read_tables,
+)
 
 __all__ = ["reproducing_page"]
 

@@ -25,8 +25,9 @@ PAGE = (ROOT / "docs" / "adding-a-method.md").read_text()
 def packages(tmp_path_factory):
     """A folder of installed packages: each example with the entry point that the page shows."""
     folder = tmp_path_factory.mktemp("packages")
+    for file in EXAMPLES.glob("*.py"):
+        shutil.copy(file, folder)
     for example in sorted(EXAMPLES.glob("*_method.py")):
-        shutil.copy(example, folder)
         about = folder / f"{example.stem}-1.0.dist-info"
         about.mkdir()
         (about / "METADATA").write_text(
@@ -119,3 +120,34 @@ def _brute_force(train, test):
         for row, name in enumerate(names)
     ]
     return np.mean(hits)
+
+
+def test_an_encoder_of_another_package_trains_and_loads(longtail, files, tmp_path):
+    model = tmp_path / "model"
+    fast = ("--set", "training.epochs=4", "--set", "encoder.max_tokens=32")
+    longtail("train", files / "train.jsonl", "-o", model, "--method", "max-pool", *fast)
+    shown = json.loads(longtail("evaluate", model, files / "test.jsonl", "--json"))
+    assert shown["evaluation"]["metrics"]["P@1"] > 0.4
+    assert json.loads((model / "encoder" / "config.json").read_text())["kind"] == "max-pool"
+    with pytest.raises(LongtailError, match="max-pool"):
+        lt.load(model)
+
+
+def test_the_page_names_the_examples_and_members_that_exist():
+    for example in EXAMPLES.glob("*.py"):
+        assert f"examples/{example.name}" in PAGE
+    from longtail.networks.base import NetworkFamily
+    from longtail.networks.encoders.kinds import WordEncoderKind
+    from longtail.rankers.base import RankerFamily
+
+    section = PAGE.partition("member of `RankerFamily`")[2].partition("**`register()`**")[0]
+    members = re.findall(r"`(\w+)[`(]", section)
+    assert {"fit", "load", "check", "forecast", "reads"} <= set(members)
+    for name in set(members) & {"fit", "load", "check", "forecast", "card_rows", "tuning_space"}:
+        assert hasattr(RankerFamily, name)
+    for name in ("check_levels", "check_loss", "check_processes", "levels", "save", "plan"):
+        assert f"`{name}" in PAGE
+        assert hasattr(NetworkFamily, name)
+    for name in ("reads_label_words", "normalises_over_batch", "trains_in_processes", "depth"):
+        assert f"`{name}`" in PAGE
+        assert hasattr(WordEncoderKind, name)

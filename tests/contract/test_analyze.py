@@ -64,7 +64,7 @@ def test_tables(run, model, data, tmp_path):
     assert done.code == 0
     first, _, heads, *rest = done.out.splitlines()
     assert first == "60 documents, 60 for PWCCA"
-    assert heads.startswith("layer  level  to itself  to itself, untuned  most")
+    assert heads.startswith("layer  level  to itself  to itself, untuned  maximum")
     starts = ["1", "2", "3", "levels", "1–2", "1–3", "2–3", "level", "1", "2"]
     assert [line.split()[0] for line in rest if line] == starts
 

@@ -13,11 +13,10 @@ import longtail as lt
 from longtail.cli.reproduce_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
-from longtail.reproduction import listing, running
-from longtail.reproduction.datasets import published_dataset
+from longtail.reproduction import running
 from longtail.reproduction.documents import read_documents
-from longtail.reproduction.experiments import parse_experiments
-from longtail.reproduction.listing import Need
+from longtail.reproduction.experiments import Need, parse_experiments
+from longtail.reproduction.published import published_dataset
 
 N_TRAIN, N_TEST = 160, 60
 
@@ -57,8 +56,7 @@ RAW = ["--set", "calibration.method=none", "-j", "1"]
 @pytest.fixture
 def small(monkeypatch):
     made = parse_experiments(EXPERIMENTS)
-    for module in (experiments_module, listing):
-        monkeypatch.setattr(module, "experiments", lambda: made)
+    monkeypatch.setattr(experiments_module, "experiments", lambda: made)
 
 
 @pytest.fixture(scope="module")
@@ -347,7 +345,7 @@ def test_a_run_goes_on_between_members(run, attentionxml, tmp_path, monkeypatch,
         "member-seed-1",
         "member-seed-1",
     ]  # the first is not trained again
-    assert "member-seed-0: is there, and not trained again" in said()
+    assert "member-seed-0: exists and is not trained again" in said()
     one, two = (json.loads((folder / "result.json").read_bytes()) for folder in (whole, out))
     assert [own["metrics"] for own in one["measures"]] == [
         own["metrics"] for own in two["measures"]
@@ -567,7 +565,7 @@ def test_wrong_arguments(fails, attentionxml, tmp_path):
         "1 of its 2 models need parts that Longtail does not have yet (label clusters by magic)"
         in nine
     )
-    assert "train the first model alone with --single" in nine
+    assert "train only the first model with --single" in nine
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     full = fails(2, "reproduce", "dismec/eurlex-4k", attentionxml, "-o", tmp_path / "full", *RAW)

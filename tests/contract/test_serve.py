@@ -320,6 +320,6 @@ def test_a_model_of_ready_made_features(fails, tmp_path):
     labels = sparse.csr_array(np.eye(3, dtype=np.float32)[[0, 1, 2] * 8])
     documents = lt.Dataset(labels, Labels.of(["a", "b", "c"]), features=features)
     lt.Longtail("xr-linear").fit(documents).save(tmp_path / "model")
-    assert "ready-made features, and a server is given texts" in fails(
+    assert "ready-made features, but a server receives texts" in fails(
         2, "serve", tmp_path / "model", "--port", "0"
     )

@@ -96,7 +96,7 @@ class TestCommands:
             assert line["scores"] == pytest.approx([label.score for label in expected[row]])
             assert sorted(line["scores"], reverse=True) == line["scores"]
 
-    def test_predict_counts_the_documents_that_it_cannot_read(self, run, model, tmp_path):
+    def test_predict_counts_the_documents_that_it_cannot_read(self, run, model, tmp_path, caplog):
         texts = ["a sound editor", "猫は屋根の上で寝ている", "?", "qqqq", "window manager"]
         file = tmp_path / "new.jsonl"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -108,6 +108,7 @@ class TestCommands:
         assert done.out.count("\n") == 5
         file.write_text(json.dumps({"text": "a sound editor"}) + "\n")
         assert run("-q", "predict", model, file).err == ""
+        assert caplog.text == ""
 
     def test_threshold_leaves_out_what_is_unlikely(self, run, files, model):
         every = run("predict", model, files / "test.jsonl", "-k", "5").out.splitlines()

@@ -21,7 +21,7 @@ from longtail.evaluation import Measured
 from longtail.metrics import Evaluation, FrequencyTable, inverse_propensities
 from longtail.metrics.analysis import FrequencyBin
 from longtail.models.model import Facts, Model
-from longtail.report.comparison_figure import comparison_files, write_comparison
+from longtail.report.side_by_side import comparison_files, write_comparison
 from shown_progress import shown_progress
 
 COUNTS = {"often": 150, "some": 8, "few": 3, "once": 1}

@@ -239,7 +239,7 @@ def compare(
     from longtail.cli.terminal import print_json
     from longtail.comparison import compare as compare_models
     from longtail.report import check_report_path, write_side_by_side
-    from longtail.report.comparison_figure import comparison_files, write_comparison
+    from longtail.report.side_by_side import comparison_files, write_comparison
 
     *models, data = paths
     if not models or Path(data, "manifest.json").exists():

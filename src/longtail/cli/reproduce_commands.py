@@ -13,7 +13,7 @@ from longtail.cli.options import Device, EncoderFolder, Json, SetOptions, Thread
 from longtail.errors import UsageError
 
 if TYPE_CHECKING:
-    from longtail.reproduction.listing import Entry, Need
+    from longtail.reproduction.experiments import Entry, Need
 
 __all__ = ["reproduce"]
 
@@ -94,7 +94,7 @@ def reproduce(
 def _show_list(encoder_folder: Path | None, device: str, threads: int, json: bool) -> None:
     from longtail.cli.terminal import print_json, print_table
     from longtail.features.encoder_search import search_encoders_in
-    from longtail.reproduction.listing import entries
+    from longtail.reproduction.experiments import entries
 
     with search_encoders_in(encoder_folder):
         found = list(entries(device, threads))

@@ -92,7 +92,7 @@ def _add(
     builder: Builder, number: int, text: str, uris: str | None, document: str | None = None
 ) -> None:
     """Add a document whose labels stand in one string, ``<uri> <uri>``."""
-    labels = None if uris is None else list(map(_without_brackets, uris.split()))
+    labels = None if uris is None else tuple(map(_without_brackets, uris.split()))
     if labels and "" in labels:
         builder.problems.add(number, "an empty URI <>", "<uri>")
     else:
@@ -202,7 +202,9 @@ def _content(file: Path) -> str:
         raise BadRecord(*not_utf8(error), _shown(file)) from None
 
 
-def _subjects(document: Path, id_of: Callable[[str], str], reading: Reading) -> list[str] | None:
+def _subjects(
+    document: Path, id_of: Callable[[str], str], reading: Reading
+) -> tuple[str, ...] | None:
     """Return the labels in a document's subject file, from each line the first cell that is not
     empty.
     """
@@ -218,7 +220,7 @@ def _subjects(document: Path, id_of: Callable[[str], str], reading: Reading) -> 
             ]
             if "" in subjects:
                 raise BadRecord("an empty URI <>", "<uri>", _shown(file))
-            return [id_of(subject) for subject in subjects]
+            return tuple(map(id_of, subjects))
     if reading.labelled:
         raise BadRecord("no subject file", "one with the same name and .tsv or .key beside it")
     return None

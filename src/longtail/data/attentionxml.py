@@ -144,7 +144,7 @@ def _records(
                 text = document[1]
             yield (
                 document[0],
-                Record(text, labels=own[1].split() if own and own[1] is not None else None),
+                Record(text, labels=tuple(own[1].split()) if own and own[1] is not None else None),
             )
         else:
             yield document[0], None

@@ -4,28 +4,23 @@ records for all.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.growing import ArrayBuilder
 from longtail.data.labels import LabelIndex, Labels
 from longtail.data.problems import EMPTY_LABEL, MAX_SHOWN, Problems, quoted
-from longtail.data.strings import Strings, StringsBuilder
+from longtail.data.strings import StringsBuilder
 from longtail.errors import DataError, Problem, UsageError, unknown_name
 
 __all__ = [
     "Builder",
-    "Index",
-    "PackedDocuments",
     "Reading",
     "Record",
     "Split",
@@ -77,7 +72,7 @@ class Record(msgspec.Struct, gc=False):
 
     text: str | None = None
     title: str | None = None
-    labels: list[str] | None = None
+    labels: tuple[str, ...] | None = None
     id: str | int | None = None
     relevance: list[float] | None = None  # one a label; 1 where absent
 
@@ -90,28 +85,6 @@ class Record(msgspec.Struct, gc=False):
         if self.text:
             return f"{self.title}\n{self.text}"
         return self.title
-
-
-_FIELDS = [attrgetter(name) for name in ("text", "title", "labels", "id", "relevance")]
-
-
-class Index(Protocol):
-    """Label id → column: a LabelIndex, or what takes its place."""
-
-    def __getitem__(self, label: str, /) -> int: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[str]: ...
-    def strings(self) -> Strings:
-        """Return the labels in the order of their columns."""
-
-
-class PackedDocuments(NamedTuple):
-    """Documents as arrays; strings are (bytes end to end, where each ends)."""
-
-    texts: tuple[NDArray[np.uint8], NDArray[np.int64]]
-    ids: tuple[NDArray[np.uint8], NDArray[np.int64]] | None
-    columns: NDArray[np.int32]  # of the labels
-    row_ends: NDArray[np.int64]  # where the labels of each document end
 
 
 class _Known(LabelIndex):
@@ -131,7 +104,7 @@ class Builder:
         self._reading = reading
         self._closed = reading.labels is not None and reading.unknown != "add"
         given = reading.labels.columns if reading.labels else {}
-        self._columns_of: Index = _Known(given) if self._closed else LabelIndex(given)
+        self._columns_of = _Known(given) if self._closed else LabelIndex(given)
         self._texts = StringsBuilder()
         self._ids = StringsBuilder()
         self._has_ids = False
@@ -145,61 +118,32 @@ class Builder:
     def __len__(self) -> int:
         return len(self._texts)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the vocabulary is whatever labels the documents have."""
-        return self._reading.labels is None
-
-    @property
-    def labels_so_far(self) -> Strings:
-        """The labels found, in the order of their columns."""
-        return self._columns_of.strings()
-
-    def use_index(self, index: Index) -> None:
-        """Look labels up in ``index`` from now on, which has :attr:`labels_so_far` in the same
-        columns.
-        """
-        self._columns_of = index
-
     def extend(self, records: Sequence[Record]) -> bool:
         """Add many plain records at once; add none and return False if any of them needs
         :meth:`add`.
         """
-        texts, titles, labels, ids, relevance = (list(map(field, records)) for field in _FIELDS)
+        relevances = [record.relevance for record in records]
+        if self._relevance is not None or relevances.count(None) < len(records):
+            return False
+        texts: list[Any] = [record.text for record in records]
+        titles = [record.title for record in records]
         if titles.count(None) < len(records):
             texts = [record.document() for record in records]
-        plain = self._relevance is None and relevance.count(None) == len(records)
-        if not plain or None in texts or None in labels:
+        labels: list[Any] = [record.labels for record in records]
+        if None in texts or None in labels:
             return False
-        if any("" in labels_of_record for labels_of_record in labels):
+        pairs = list(chain.from_iterable(labels))
+        if "" in pairs:
             return False
-        columns = array("i", map(self._columns_of.__getitem__, chain.from_iterable(labels)))
-        if self._closed and -1 in columns:
+        columns = np.fromiter(map(self._columns_of.__getitem__, pairs), np.int32, len(pairs))
+        if self._closed and (columns < 0).any():
             return False
         self._texts.extend(texts)
         self._has_text = True
-        self._add_ids(ids)
+        self._add_ids([record.id for record in records])
         counts = np.fromiter(map(len, labels), np.int64, len(labels))
         self._row_ends.extend_packed(len(self._columns) + np.cumsum(counts))
-        self._columns.extend_packed(np.frombuffer(columns, np.int32))
-        return True
-
-    def extend_packed(self, documents: PackedDocuments) -> bool:
-        """Add documents whose labels are columns of the index already; add none and return False if
-        they don't fit.
-        """
-        first = not len(self)
-        if self._relevance is not None or (
-            not first and self._has_ids != (documents.ids is not None)
-        ):
-            return False
-        self._texts.extend_packed(*documents.texts)
-        self._has_text = True
-        if documents.ids is not None:
-            self._has_ids = True
-            self._ids.extend_packed(*documents.ids)
-        self._row_ends.extend_packed(len(self._columns) + documents.row_ends)
-        self._columns.extend_packed(documents.columns)
+        self._columns.extend_packed(columns)
         return True
 
     def add(self, line: int, record: Record) -> None:
@@ -208,7 +152,7 @@ class Builder:
         if wrong:
             self._report(line, *wrong)
             return
-        labels = record.labels or []
+        labels = record.labels or ()
         columns = [self._columns_of[label] for label in labels]
         relevance = record.relevance or [1.0] * len(labels)
         if -1 in columns:
@@ -264,7 +208,7 @@ class Builder:
             return "no field 'text' or 'title'", 'a document such as {"text": "…", "labels": ["…"]}'
         if record.labels is None and self._reading.labelled:
             return "no field 'labels'", "a list of strings, [] for none"
-        labels = record.labels or []
+        labels = record.labels or ()
         if "" in labels:
             return EMPTY_LABEL
         if self._closed and self._reading.unknown == "error":
@@ -326,8 +270,8 @@ class Builder:
         if given is not None:
             if self._closed:
                 return given
-            return given.extended(self.labels_so_far)
-        return Labels(self.labels_so_far)
+            return given.extended(self._columns_of.strings())
+        return Labels(self._columns_of.strings())
 
     def _unknown_label(self, label: str) -> tuple[str, str]:
         found = f"unknown label {quoted(label)}"

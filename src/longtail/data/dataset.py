@@ -63,7 +63,7 @@ class Dataset:
                 raise UsageError(
                     f"document {position}: found {shown}; expected a string and a list of strings"
                 )
-            labels_of_text = list(names)
+            labels_of_text = tuple(names)
             wrong = [value for value in (text, *labels_of_text) if not isinstance(value, str)]
             if wrong:
                 shown = repr(wrong[0])

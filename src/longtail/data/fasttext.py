@@ -34,7 +34,9 @@ def read_fasttext(path: Path | str, reading: Reading) -> Dataset:
                 number, f"'{PREFIX}' without a name", f"a label such as {PREFIX}name"
             )
         elif text:
-            builder.add(number, Record(text=_LABEL.sub("", text).rstrip(_SPACE), labels=labels))
+            builder.add(
+                number, Record(text=_LABEL.sub("", text).rstrip(_SPACE), labels=tuple(labels))
+            )
     return builder.finish()
 
 

@@ -14,7 +14,6 @@ from longtail.data.dataset import Dataset
 from longtail.data.json_lines import json_blocks
 from longtail.data.losses import IN_LABEL_FILE, warn_left_out
 from longtail.data.output import open_output
-from longtail.data.plain_json import PlainLines
 
 __all__ = ["read_jsonl", "write_jsonl"]
 
@@ -24,14 +23,10 @@ _decoder = msgspec.json.Decoder(Record)
 def read_jsonl(path: Path | str, reading: Reading) -> Dataset:
     """Read JSON lines from a file or, with ``-``, from standard input."""
     builder = Builder(path, reading)
-    plain = PlainLines(builder)
     for block in json_blocks(path, _decoder, builder.problems):
-        if plain.take(block.data):
-            continue
         if block.objects is None or not builder.extend(block.objects):
             for number, record in block:
                 builder.add(number, record)
-    del plain  # and its table of labels, before the label matrix takes its memory
     return builder.finish()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
 import msgspec
 import numpy as np
@@ -30,12 +32,12 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     uri: str = ""
 
 
-class LabelIndex(dict[str, int]):
+class LabelIndex(defaultdict[str, int]):
     """Label id → column; an unknown id gets the next column."""
 
-    def __missing__(self, label: str) -> int:
-        column = self[label] = len(self)
-        return column
+    def __init__(self, columns: Mapping[str, int] | None = None) -> None:
+        super().__init__(None, columns or {})
+        self.default_factory = count(len(self)).__next__
 
     def strings(self) -> Strings:
         """Return the labels in the order of their columns."""

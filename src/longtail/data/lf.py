@@ -52,7 +52,9 @@ class _LfRecord(msgspec.Struct, gc=False):
 
     def record(self, ids: Sequence[str], fields: Sequence[str]) -> Record:
         """Return the document with the ids of its labels and the texts of ``fields``."""
-        labels = None if self.target_ind is None else [ids[target] for target in self.target_ind]
+        labels = None
+        if self.target_ind is not None:
+            labels = tuple(ids[target] for target in self.target_ind)
         relevance = self.target_rel
         if relevance is not None and relevance.count(1.0) == len(relevance):
             relevance = None

@@ -146,11 +146,6 @@ class StringsBuilder:
         self._offsets.extend_packed(len(self._arena) + np.cumsum(lengths))
         self._arena.extend_bytes(b"".join(encoded))
 
-    def extend_packed(self, arena: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        """Add strings that stand end to end in ``arena`` and end at ``ends``."""
-        self._offsets.extend_packed(len(self._arena) + ends)
-        self._arena.extend_packed(arena[: ends[-1] if len(ends) else 0])
-
     def finish(self) -> Strings:
         """Hand over what was collected without a copy; the builder must not be used afterwards."""
         return Strings(self._arena.finish(), self._offsets.finish())

@@ -205,14 +205,16 @@ def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: Lab
     label_cells.count(cells.get("labels"))
     try:
         labels = _list(cells, "labels", separator, str)
-        # an empty cell says that the relevances are all 1
-        relevance = None if labels is None else _list(cells, "relevance", separator, float) or None
+        relevance = None
+        if labels is not None:  # an empty cell of relevances means that all are 1
+            relevance = _list(cells, "relevance", separator, float) or None
         text, title, given = (_string(cells.get(name)) for name in ("text", "title", "id"))
     except BadRecord as bad:
         builder.problems.add(line, *bad.args)
     else:
+        label_ids = None if labels is None else tuple(labels)
         builder.add(
-            line, Record(text=text, title=title, labels=labels, id=given, relevance=relevance)
+            line, Record(text=text, title=title, labels=label_ids, id=given, relevance=relevance)
         )
 
 

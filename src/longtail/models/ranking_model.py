@@ -182,7 +182,8 @@ class RankingModel(ABC):
             return 0
         lengths = np.diff(predictions.matrix.indptr)
         k = int(lengths.max(initial=1)) or 1
-        nothing = self.predict([""], k, beam_size=beam_size).matrix
+        most, search = self._asked(k, beam_size)
+        nothing = self._calibrated(self.raw_scores(Strings.of([""]), most, search, None))
         count = 0
         for length in np.unique(lengths[lengths > 0]):
             rows = predictions.matrix[np.flatnonzero(lengths == length)]

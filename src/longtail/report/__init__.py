@@ -1,6 +1,4 @@
-"""Reports as one page of HTML that holds all it shows: of an evaluation, and of several models side
-by side.
-"""
+"""Reports as self-contained HTML pages: of an evaluation, and of a comparison of models."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What was measured inside a network, for people: pictures as PNG, their numbers as CSV, and a
-summary.
-"""
+"""Figures of a network's analysis: PNG files, their numbers as CSV, and tables of text."""
 
 from __future__ import annotations
 
@@ -30,28 +28,25 @@ _PANEL = (4.8, 3.6)  # inches
 
 
 class Table(NamedTuple):
-    """Names of columns, and rows."""
+    """Column heads and rows."""
 
     heads: list[str]
     rows: list[list[Any]]
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder that results go to, or say why it cannot be one: to be asked before long
-    work.
-    """
+    """Create the folder for results, or refuse it; to be called before long work."""
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: found a file; expected a folder, or a name that is free")
+        raise UsageError(f"{folder}: found a file; expected a folder, or an unused name")
     check_outside(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write NAME.csv and NAME.png of all that was measured into ``folder``; the same numbers give
-    the same bytes.
+    """Write NAME.csv and NAME.png of each measurement; the same numbers give the same bytes.
 
-    Files of these names that an earlier analysis has left, and this one has no numbers for, go
-    away."""
+    Files of these names from an earlier analysis are deleted if this one has no numbers for them.
+    """
     prepare_folder(folder)
     written = []
     for name, (table, draw) in _PARTS.items():
@@ -69,7 +64,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
 
 
 def summary(analysis: Analysis) -> list[Table]:
-    """Return tables of text: attention by layer, likeness by pair of levels, recall by level."""
+    """Return tables: attention per layer, similarity per pair of levels, recall per level."""
     by_layer = [
         [
             str(layer),
@@ -79,8 +74,8 @@ def summary(analysis: Analysis) -> list[Table]:
         for layer in range(1, len(analysis.attention["trained"]) + 1)
     ]
     heads = [
-        f"{what}{_beside(name)}"
-        for what in ("to itself", "most", "entropy")
+        f"{quantity}{_encoder_suffix(name)}"
+        for quantity in ("to itself", "maximum", "entropy")
         for name in analysis.attention
     ]
     tables = [Table(["layer", "level", *heads], by_layer)]
@@ -89,14 +84,10 @@ def summary(analysis: Analysis) -> list[Table]:
         rows = [
             [_pair(both[0].levels), *(_percent(each.similarity) for each in both)] for both in pairs
         ]
-        chances = [_percent(pair.chance) for pair in analysis.likeness["trained"]]
-        rows = [[*row, chance] for row, chance in zip(rows, chances, strict=True)]
-        tables.append(
-            Table(
-                ["levels", *(f"PWCCA{_beside(name)}" for name in analysis.likeness), "by chance"],
-                rows,
-            )
-        )
+        random = [_percent(pair.chance) for pair in analysis.likeness["trained"]]
+        rows = [[*row, value] for row, value in zip(rows, random, strict=True)]
+        names = [f"PWCCA{_encoder_suffix(name)}" for name in analysis.likeness]
+        tables.append(Table(["levels", *names, "random vectors"], rows))
     if analysis.shortlist_recall:
         recalls = [
             [str(level), _percent(recall)]
@@ -108,14 +99,16 @@ def summary(analysis: Analysis) -> list[Table]:
 
 def _each(analysis: Analysis, layer: int, *fields: str) -> list[str]:
     return [
-        _percent(getattr(own[layer - 1], field))
+        _percent(getattr(layers[layer - 1], field))
         for field in fields
-        for own in analysis.attention.values()
+        for layers in analysis.attention.values()
     ]
 
 
-def _beside(name: str) -> str:
-    return "" if name == "trained" else f", {name}"
+def _encoder_suffix(name: str) -> str:
+    if name == "trained":
+        return ""
+    return f", {name}"
 
 
 def _percent(share: float) -> str:
@@ -127,8 +120,9 @@ def _pair(levels: tuple[int, int]) -> str:
 
 
 def _levels_at(analysis: Analysis, layer: int) -> str:
-    """Return the levels that stand at a layer, such as «1, 2»."""
-    return ", ".join(str(level) for level, own in enumerate(analysis.layers, 1) if own == layer)
+    """Return the levels that read a layer, such as «1, 2»."""
+    levels = [level for level, read in enumerate(analysis.layers, 1) if read == layer]
+    return ", ".join(map(str, levels))
 
 
 def _self_attention_table(analysis: Analysis) -> Table:
@@ -143,12 +137,12 @@ def _layer_table(analysis: Analysis, heads: list[str], fields: list[str]) -> Tab
     rows = [
         [
             name,
-            own.layer,
-            _levels_at(analysis, own.layer),
-            *(getattr(own, field) for field in fields),
+            layer.layer,
+            _levels_at(analysis, layer.layer),
+            *(getattr(layer, field) for field in fields),
         ]
         for name, layers in analysis.attention.items()
-        for own in layers
+        for layer in layers
     ]
     return Table(["encoder", "layer", "levels", *heads], rows)
 
@@ -171,28 +165,29 @@ def _recall_table(analysis: Analysis) -> Table:
 
 
 def _draw_self_attention(figure: Figure, analysis: Analysis) -> None:
-    for axes, field, what in _panels(figure, ("self_mean", "mean"), ("self_max", "maximum")):
+    for axes, field, title in _panels(figure, ("self_mean", "mean"), ("self_max", "maximum")):
         _draw_layers(axes, analysis, field, 100)
         axes.set(ylabel="attention, %", ylim=(0, None))
-        axes.set_title(f"{what} over heads and documents", loc="left", fontsize=10)
+        axes.set_title(f"{title} over heads and documents", loc="left", fontsize=10)
     _name_curves(figure, "Attention of the [CLS] token to itself")
 
 
 def _draw_entropy(figure: Figure, analysis: Analysis) -> None:
-    for axes, field, what in _panels(
+    for axes, field, title in _panels(
         figure, ("entropy", "in nats"), ("entropy_share", "as a share of ln(tokens)")
     ):
-        share = field == "entropy_share"
-        _draw_layers(axes, analysis, field, 100 if share else 1)
-        axes.set(
-            ylabel="entropy, %" if share else "entropy, nats", ylim=(0, 105 if share else None)
-        )
-        axes.set_title(what, loc="left", fontsize=10)
+        if field == "entropy_share":
+            _draw_layers(axes, analysis, field, 100)
+            axes.set(ylabel="entropy, %", ylim=(0, 105))
+        else:
+            _draw_layers(axes, analysis, field, 1)
+            axes.set(ylabel="entropy, nats", ylim=(0, None))
+        axes.set_title(title, loc="left", fontsize=10)
     _name_curves(figure, "Entropy of the attention from [CLS] to the tokens")
 
 
 def _panels(figure: Figure, *parts: tuple[str, str]) -> list[tuple[Axes, str, str]]:
-    """Return axes side by side, each with what it shows."""
+    """Return axes side by side, each with its field and title."""
     figure.set_size_inches(len(parts) * _PANEL[0], _PANEL[1])
     return [(axes, *part) for axes, part in zip(figure.subplots(1, len(parts)), parts, strict=True)]
 
@@ -205,31 +200,29 @@ def _name_curves(figure: Figure, title: str) -> None:
 
 
 def _draw_layers(axes: Axes, analysis: Analysis, field: str, scale: float) -> None:
-    """Draw a curve over the layers for each encoder; layers that levels read carry a line and a
-    name.
-    """
-    for name, own in analysis.attention.items():
-        values = [scale * getattr(layer, field) for layer in own]
+    """Draw a curve over the layers per encoder; mark the layers that levels read."""
+    for name, measured in analysis.attention.items():
+        values = [scale * getattr(layer, field) for layer in measured]
         axes.plot(
-            [layer.layer for layer in own],
+            [layer.layer for layer in measured],
             values,
             _MARKS[name],
             color=_COLOURS[name],
             markersize=4,
             label=name,
         )
-    layers = [own.layer for own in analysis.attention["trained"]]
-    levels = [_levels_at(analysis, layer) for layer in layers]
+    layers = [measured.layer for measured in analysis.attention["trained"]]
     for layer in set(analysis.layers):
         axes.axvline(layer, color="black", alpha=0.25, linewidth=1, linestyle=":")
-    axes.set_xticks(
-        layers,
-        [
-            f"{layer}\nL{own}" if own else f"{layer}"
-            for layer, own in zip(layers, levels, strict=True)
-        ],
-    )
+    axes.set_xticks(layers, [_layer_name(analysis, layer) for layer in layers])
     axes.set(xlabel="layer (L: level of the label tree that reads it)")
+
+
+def _layer_name(analysis: Analysis, layer: int) -> str:
+    levels = _levels_at(analysis, layer)
+    if levels:
+        return f"{layer}\nL{levels}"
+    return f"{layer}"
 
 
 def _draw_likeness(figure: Figure, analysis: Analysis) -> None:
@@ -237,24 +230,24 @@ def _draw_likeness(figure: Figure, analysis: Analysis) -> None:
     figure.set_size_inches(max(_PANEL[0], 2 + 1.1 * len(pairs)), _PANEL[1])
     axes = figure.subplots()
     width = 0.38
-    for at, (name, own) in enumerate(analysis.likeness.items()):
-        places = [x + (at - (len(analysis.likeness) - 1) / 2) * width for x in range(len(own))]
+    for at, (name, measured) in enumerate(analysis.likeness.items()):
+        offset = (at - (len(analysis.likeness) - 1) / 2) * width
+        centres = [x + offset for x in range(len(measured))]
         axes.bar(
-            places,
-            [pair.similarity for pair in own],
+            centres,
+            [pair.similarity for pair in measured],
             width * 0.94,
             color=_COLOURS[name],
             label=name,
         )
-        left, right = ([place + side * width / 2 for place in places] for side in (-1, 1))
-        label = "" if at else "by chance"
-        axes.hlines(
-            [pair.chance for pair in own], left, right, color="black", linewidth=1.2, label=label
-        )
+        left, right = ([centre + side * width / 2 for centre in centres] for side in (-1, 1))
+        random = [pair.chance for pair in measured]
+        label = "" if at else "random vectors"
+        axes.hlines(random, left, right, color="black", linewidth=1.2, label=label)
     names = [f"{_pair(pair.levels)}\nlayers {pair.layers[0]}, {pair.layers[1]}" for pair in pairs]
     axes.set_xticks(range(len(pairs)), names)
     axes.set(xlabel="levels", ylabel="PWCCA", ylim=(0, 1), xlim=(-0.6, len(pairs) - 0.4))
-    axes.set_title("Likeness of the vectors that levels read", loc="left")
+    axes.set_title("Similarity of the vectors that levels read", loc="left")
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
@@ -285,7 +278,7 @@ _PARTS: dict[str, tuple[Callable[[Analysis], Table], Callable[[Figure, Analysis]
 
 
 def write_csv(table: Table, path: Path) -> None:
-    """Write the numbers of a table, its heads first."""
+    """Write a table as CSV, its heads first."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([table.heads, *table.rows])
     with open_output(path) as file:
@@ -302,7 +295,7 @@ def _write_png(draw: Callable[[Figure, Analysis], None], analysis: Analysis, pat
 
 
 def tidy(all_axes: Iterable[Axes]) -> None:
-    """Draw faint lines behind what is shown, and no frame above and on the right."""
+    """Draw faint grid lines behind the data, and no frame above and on the right."""
     for axes in all_axes:
         axes.grid(True, axis="y", alpha=0.3)
         axes.set_axisbelow(True)

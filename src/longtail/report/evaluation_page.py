@@ -1,4 +1,4 @@
-"""The report of an evaluation: of a model, or of a file of predictions of any system."""
+"""The report of an evaluation: of a model, or of a file of predictions from any system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from longtail.evaluation import Measured, evaluate_model, evaluate_predictions
 from longtail.metrics.analysis import unmasked
 from longtail.report import sections
 from longtail.report.examination import Details, examine, examine_model
-from longtail.report.label_table import label_section
 from longtail.report.page import Section, check_report_path, percent, tiles, write_page
 from longtail.report.reliability import reliability_section
 from longtail.search.predictions import read_predictions
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["over_all", "report_on_model", "report_on_predictions", "wide_ranking", "write_report"]
 
-_RANKED = 50  # labels of each document that thresholds look at, if there is room
-_ENTRIES = 50_000_000  # predictions held at once, at most
+_RANKED = 50  # labels per document for the curve over thresholds, if they fit into _ENTRIES
+_ENTRIES = 50_000_000  # predictions kept in memory, at most
 
 
 def report_on_model(
@@ -35,27 +34,32 @@ def report_on_model(
     title: str,
     *,
     folder: Path | None = None,
-    ks: tuple[int, ...] = (1, 3, 5),
-    beam_size: int | None = None,
-    mask: Path | str | None = AUTO,
-    seed: int = 0,
     timings: bool = False,
     **options: Any,
 ) -> Measured:
-    """Measure a model and write its report; ``options`` are those of :func:`evaluate_model`,
-    ``folder`` is the model's.
+    """Evaluate a model and write its report.
 
-    Documents are ranked once for metrics and details; for some of them, again with other beam
-    sizes. With ``timings`` the report says how long these take; without, the same model and data
-    give the same bytes."""
+    Documents are ranked once for metrics and details, and a sample again with other beam sizes.
+
+    Args:
+        model: the model.
+        test: test documents with labels.
+        path: file of the report, NAME.html.
+        title: title of the page.
+        folder: the model folder, whose size and training log are shown.
+        timings: measure the time of each beam size; without, the same model and data give the
+            same bytes.
+        options: those of :func:`evaluate_model`: ``ks``, ``beam_size``, ``mask``, ``seed`` and so
+            on.
+    """
     check_report_path(path)
-    mask = find_filter(mask, test)
-    ranked = wide_ranking(model, test, ks, beam_size)
-    measured = evaluate_model(
-        model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options
-    )
+    options["mask"] = mask = find_filter(options.get("mask", AUTO), test)
+    ranked = wide_ranking(model, test, options.get("ks", (1, 3, 5)), options.get("beam_size"))
+    measured = evaluate_model(model, test, ranked=ranked, **options)
     test = test.with_labels(model.labels, unknown="add")
-    details = examine_model(model, over_all(ranked, test, mask), test, folder, seed, timings)
+    predictions = over_all(ranked, test, mask)
+    seed = options.get("seed", 0)
+    details = examine_model(model, predictions, test, folder, seed, timings)
     write_report(measured, path, title, details)
     return measured
 
@@ -70,18 +74,26 @@ def report_on_predictions(
     mask: Path | str | None = AUTO,
     **options: Any,
 ) -> Measured:
-    """Measure a file of predictions and write its report; ``options`` are those of
-    :func:`evaluate_predictions`.
+    """Evaluate a file of predictions and write its report.
+
+    Args:
+        predictions: file of predictions.
+        test: test documents with labels.
+        train: training documents, for label frequencies; None: unknown.
+        path: file of the report, NAME.html.
+        title: title of the page.
+        mask: filter file of pairs that are not counted.
+        options: those of :func:`evaluate_predictions`.
     """
     check_report_path(path)
     mask = find_filter(mask, test)
-    found = read_predictions(predictions, test.labels, test.ids, len(test))
-    measured = evaluate_predictions(found, test, train, mask=mask, **options)
-    test = test.with_labels(found.labels, unknown="add")
+    ranked = read_predictions(predictions, test.labels, test.ids, len(test))
+    measured = evaluate_predictions(ranked, test, train, mask=mask, **options)
+    test = test.with_labels(ranked.labels, unknown="add")
     counts = None
     if train is not None:
         counts = train.with_labels(test.labels, unknown="drop").label_counts
-    details = examine(over_all(found.matrix, test, mask), test, counts)
+    details = examine(over_all(ranked.matrix, test, mask), test, counts)
     write_report(measured, path, title, details)
     return measured
 
@@ -89,13 +101,13 @@ def report_on_predictions(
 def wide_ranking(
     model: RankingModel, test: Dataset, ks: tuple[int, ...], beam_size: int | None = None
 ) -> sparse.csr_array:
-    """Return more of the best labels of each document than metrics at ``ks`` need, for thresholds."""
+    """Rank enough labels per document for the metrics at ``ks`` and the curve over thresholds."""
     room = max(_ENTRIES // max(len(test), 1), 10)
     return model.predict(test, max(*ks, min(_RANKED, room)), beam_size=beam_size).matrix
 
 
 def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | None) -> sparse.csr_array:
-    """Return the predictions over all labels of the test data, without those of a filter file."""
+    """Return predictions over all labels of the test data, without the pairs of a filter file."""
     ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, test.n_labels)
     if mask is None:
         return ranked
@@ -105,41 +117,43 @@ def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | None) -> spar
 def write_report(
     measured: Measured, path: Path | str, title: str, details: Details | None = None
 ) -> None:
-    """Write the page; the same measurements give the same bytes. What is not known has no section."""
-    evaluation = measured.evaluation
-    found: list[Section] = [sections.metric_section(evaluation)]
+    """Write the page, with a section per known measurement; the same ones give the same bytes."""
+    page: list[Section] = [sections.metric_section(measured.evaluation)]
     if details is not None and details.curve is not None:
-        found.append(sections.curve_section(details.curve))
+        page.append(sections.curve_section(details.curve))
     if measured.by_frequency is not None:
-        found.append(sections.frequency_section(measured.by_frequency))
+        page.append(sections.frequency_section(measured.by_frequency))
     if measured.reliability:
-        found.append(reliability_section(measured.reliability))
+        page.append(reliability_section(measured.reliability))
+    top = []
     if details is not None:
-        found += _closer(details, measured)
-    top = [] if details is None else [_tiles(measured)]
-    write_page(path, title, top, found)
+        page += _detail_sections(details, measured)
+        top.append(_tiles(measured))
+    write_page(path, title, top, page)
 
 
-def _closer(details: Details, measured: Measured) -> list[Section]:
-    """Return the sections beside the metrics, and what is left out."""
+def _detail_sections(details: Details, measured: Measured) -> list[Section]:
+    """Return the sections after the metrics, the last one with the reasons for missing sections."""
     left_out = dict(details.left_out)
     if measured.by_frequency is None:
         left_out["Frequent and rare labels"] = "the training data is not known; give --train."
     if not measured.reliability:
-        left_out["What the probabilities mean"] = "the scores are not probabilities."
-    found = []
+        left_out["Reliability of the probabilities"] = "the scores are not probabilities."
+    result = []
     if details.curve is not None:
-        found.append(label_section(details.labels, details.curve))
+        result.append(sections.label_section(details.labels, details.curve))
     if details.worst:
-        found.append(sections.worst_section(details.worst))
+        result.append(sections.worst_section(details.worst))
     if details.beams:
-        found.append(sections.beam_section(details.beams, details.n_timed))
+        result.append(sections.beam_section(details.beams, details.n_timed))
     if details.levels:
-        found.append(sections.tree_section(details))
+        result.append(sections.tree_section(details))
     if details.stages:
-        found.append(sections.stage_section(details))
-    found.append(sections.fact_section(details.facts))
-    return [*found, *([sections.left_out_section(left_out)] if left_out else [])]
+        result.append(sections.stage_section(details))
+    result.append(sections.fact_section(details.facts))
+    if left_out:
+        result.append(sections.left_out_section(left_out))
+    return result
 
 
 def _tiles(measured: Measured) -> str:

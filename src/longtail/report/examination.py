@@ -1,6 +1,4 @@
-"""A closer look than metrics give: by threshold, label by label, the worst documents, tree, stages
-of training.
-"""
+"""Details of an evaluation: thresholds, labels, worst documents, label tree, stages of training."""
 
 from __future__ import annotations
 
@@ -40,28 +38,24 @@ _EXCERPT = 400  # characters of a text
 
 
 class LabelRow(NamedTuple):
-    """A label: documents in training (None: not known) and in the test data, how often it was said,
-    and how well.
-    """
+    """A row of the table of labels: frequencies, and metrics at the best threshold."""
 
     label: str
-    in_train: int | None
-    in_test: int
-    said: int
-    precision: float | None  # None: it was never said
-    recall: float | None  # None: it is in no test document
+    in_train: int | None  # training documents; None: unknown
+    in_test: int  # test documents
+    predicted: int  # test documents for which it was predicted
+    precision: float | None  # None: never predicted
+    recall: float | None  # None: in no test document
     f1: float
 
 
 class WorstDocument(NamedTuple):
-    """What was expected, with whether it was said and known; what was said, with its score and
-    whether it is right.
-    """
+    """A document with its expected and predicted labels."""
 
     id: str
     text: str | None
-    expected: tuple[tuple[str, bool, bool], ...]
-    said: tuple[tuple[str, float, bool], ...]
+    expected: tuple[tuple[str, bool, bool], ...]  # label, whether predicted, whether known
+    predicted: tuple[tuple[str, float, bool], ...]  # label, score, whether correct
 
 
 class LevelBalance(NamedTuple):
@@ -75,7 +69,7 @@ class LevelBalance(NamedTuple):
 
 @dataclass(frozen=True)
 class Details:
-    """What a report shows beside the metrics; ``left_out`` says why the rest of it is not there."""
+    """Content of a report besides the metrics; ``left_out`` explains missing sections."""
 
     curve: PrecisionRecall | None = None
     labels: tuple[LabelRow, ...] = ()
@@ -95,24 +89,31 @@ def examine(
     counts: NDArray[np.int64] | None = None,
     known: int | None = None,
 ) -> Details:
-    """Look closely at the predictions (n, L) for ``test``, over whose labels they are.
+    """Collect the details of predictions.
 
-    ``counts`` are the training documents of each label; the first ``known`` labels are those that
-    can be said."""
+    Args:
+        ranked: predictions (n, L) over the labels of ``test``.
+        test: the test documents.
+        counts: training documents per label (L,).
+        known: number of labels that can be predicted, the first ones; None: all.
+    """
     curve = precision_recall(ranked, test.label_matrix)
     left_out = {
-        "How large the model is, its tree, beam and training": "only predictions are known, not the model.",
+        "Size, label tree, beam and training of the model": (
+            "only predictions are known, not the model."
+        )
     }
     labels: tuple[LabelRow, ...] = ()
     if curve is None:
         left_out["Thresholds and labels"] = "nothing was predicted for documents with labels."
     else:
         labels = tuple(_label_rows(at_least(ranked, curve.threshold), test, counts))
-    worst = tuple(
-        _worst(row, ranked, test, test.n_labels if known is None else known)
-        for row in worst_documents(ranked, test.label_matrix, _WORST_K, _WORST)
-    )
-    return Details(curve, labels, worst, facts=_data_facts(test, known), left_out=left_out)
+    facts = _data_facts(test, known)
+    if known is None:
+        known = test.n_labels
+    rows = worst_documents(ranked, test.label_matrix, _WORST_K, _WORST)
+    worst = tuple(_worst(row, ranked, test, known) for row in rows)
+    return Details(curve, labels, worst, facts=facts, left_out=left_out)
 
 
 def examine_model(
@@ -123,32 +124,36 @@ def examine_model(
     seed: int = 0,
     timings: bool = False,
 ) -> Details:
-    """Look closely at a model and its predictions.
+    """Collect the details of a model and its predictions.
 
     Args:
-        model: The model.
-        ranked: Its predictions (n, L) for ``test``.
-        test: Documents whose labels begin with the model's.
-        folder: The model's folder.
-        seed: Of the documents that are ranked with other beam sizes.
-        timings: Whether to measure how long that takes, which differs each time.
+        model: the model.
+        ranked: its predictions (n, L) for ``test``.
+        test: documents whose labels begin with the model's.
+        folder: the model folder.
+        seed: seed of the sample that is ranked with other beam sizes.
+        timings: whether to measure the time of each beam size.
     """
     counts = np.zeros(test.n_labels, np.int64)
     counts[: len(model.label_counts)] = model.label_counts
-    seen = examine(ranked, test, counts, len(model.labels))
-    left_out = {name: why for name, why in seen.left_out.items() if name.startswith("Thresholds")}
+    details = examine(ranked, test, counts, len(model.labels))
+    left_out = {
+        name: reason for name, reason in details.left_out.items() if name.startswith("Thresholds")
+    }
     beams, n_timed = _beams(model, test, seed, timings, left_out)
     levels, leaf_sizes = _balance(model, left_out)
-    stages = () if folder is None else tuple(read_stage_times(run_log_path(folder)))
+    stages: tuple[StageTime, ...] = ()
+    if folder is not None:
+        stages = tuple(read_stage_times(run_log_path(folder)))
     if not stages:
         left_out["Time and memory of training"] = (
             "there is no log of the training beside the model folder."
         )
-    facts = {**_model_facts(model, folder), **seen.facts}
+    facts = {**_model_facts(model, folder), **details.facts}
     return Details(
-        seen.curve,
-        seen.labels,
-        seen.worst,
+        details.curve,
+        details.labels,
+        details.worst,
         beams,
         n_timed,
         levels,
@@ -165,58 +170,67 @@ def folder_bytes(folder: Path) -> int:
 
 
 def _label_rows(
-    given: sparse.csr_array, test: Dataset, counts: NDArray[np.int64] | None
+    predictions: sparse.csr_array, test: Dataset, counts: NDArray[np.int64] | None
 ) -> list[LabelRow]:
-    """Return the labels that are true or were said somewhere, those of most test documents first."""
-    most = int(max(np.diff(given.indptr).max(initial=1), 1))
-    known = np.zeros(test.n_labels, np.int64) if counts is None else counts
-    found = per_label(given, test.label_matrix, most, known)
-    rows = np.flatnonzero(found.test_count + found.predicted_count)
-    rows = rows[np.lexsort((rows, -found.predicted_count[rows], -found.test_count[rows]))]
+    """Return the labels that are true or predicted for a document, the most frequent ones first."""
+    most = int(max(np.diff(predictions.indptr).max(initial=1), 1))
+    frequencies = counts
+    if frequencies is None:
+        frequencies = np.zeros(test.n_labels, np.int64)
+    values = per_label(predictions, test.label_matrix, most, frequencies)
+    rows = np.flatnonzero(values.test_count + values.predicted_count)
+    rows = rows[np.lexsort((rows, -values.predicted_count[rows], -values.test_count[rows]))]
     return [
         LabelRow(
-            _shown(test, int(row)),
+            _name_and_id(test, int(row)),
             None if counts is None else int(counts[row]),
-            int(found.test_count[row]),
-            int(found.predicted_count[row]),
-            float(found.precision[row]) if found.predicted_count[row] else None,
-            float(found.recall[row]) if found.test_count[row] else None,
-            float(found.f1[row]),
+            int(values.test_count[row]),
+            int(values.predicted_count[row]),
+            float(values.precision[row]) if values.predicted_count[row] else None,
+            float(values.recall[row]) if values.test_count[row] else None,
+            float(values.f1[row]),
         )
         for row in rows
     ]
 
 
-def _shown(test: Dataset, column: int) -> str:
+def _name_and_id(test: Dataset, column: int) -> str:
     name = test.labels.name(column)
-    own = test.labels.ids[column]
-    return own if name == own else f"{name} ({own})"
+    label = test.labels.ids[column]
+    if name == label:
+        return label
+    return f"{name} ({label})"
 
 
 def _worst(row: int, ranked: sparse.csr_array, test: Dataset, known: int) -> WorstDocument:
     start, end = ranked.indptr[row : row + 2]
     best = slice(start, min(end, start + _WORST_K))
-    said = ranked.indices[best].tolist()
+    columns = ranked.indices[best].tolist()
     scores = ranked.data[best].tolist()
     true = test.label_matrix.indices[slice(*test.label_matrix.indptr[row : row + 2])].tolist()
-    text = None if test.texts is None else test.texts[row]
-    if text is not None and len(text) > _EXCERPT:
-        text = f"{text[:_EXCERPT].rstrip()}…"
-    return WorstDocument(
-        test.document_id(row),
-        text,
-        tuple((_shown(test, column), column in said, column < known) for column in true),
-        tuple((_shown(test, c), score, c in true) for c, score in zip(said, scores, strict=True)),
+    text = None
+    if test.texts is not None:
+        text = test.texts[row]
+        if len(text) > _EXCERPT:
+            text = f"{text[:_EXCERPT].rstrip()}…"
+    expected = tuple(
+        (_name_and_id(test, column), column in columns, column < known) for column in true
     )
+    predicted = tuple(
+        (_name_and_id(test, column), score, column in true)
+        for column, score in zip(columns, scores, strict=True)
+    )
+    return WorstDocument(test.document_id(row), text, expected, predicted)
 
 
 def _beams(
     model: RankingModel, test: Dataset, seed: int, timings: bool, left_out: dict[str, str]
 ) -> tuple[tuple[BeamPoint, ...], int]:
     if not beam_matters(model):
-        left_out["Beam size"] = "no linear classifiers on a label tree take part in the ranking."
+        left_out["Beam size"] = "the model has no linear classifiers on a label tree."
         return (), 0
-    sample = timing_sample(model, test, seed) if timings else beam_sample(model, test, seed)
+    sample_documents = timing_sample if timings else beam_sample
+    sample = sample_documents(model, test, seed)
     return tuple(beam_points(model, sample, timings)), len(sample)
 
 
@@ -226,16 +240,16 @@ def _balance(
     tree = model.tree if isinstance(model, Model) else None
     if tree is None or tree.n_levels == 1:
         if isinstance(model, Model):
-            what = "the model has no label tree."
+            reason = "the model has no label tree."
         else:
-            what = "each member has its own, or none."
-        left_out["Label tree"] = what
+            reason = "each member has its own tree, or none."
+        left_out["Label tree"] = reason
         return (), ()
     children = [np.diff(offsets) for offsets in tree.offsets]
     children.insert(0, np.array([tree.widths[0]]))  # of the root
     levels = [
-        LevelBalance(len(own), int(own.min()), float(np.median(own)), int(own.max()))
-        for own in children
+        LevelBalance(len(sizes), int(sizes.min()), float(np.median(sizes)), int(sizes.max()))
+        for sizes in children
     ]
     return tuple(levels), tuple(children[-1].tolist())
 
@@ -259,9 +273,11 @@ def _model_facts(model: RankingModel, folder: Path | None) -> dict[str, str]:
 def _data_facts(test: Dataset, known: int | None) -> dict[str, str]:
     matrix = test.label_matrix
     counts = test.label_counts
+    labelled = np.count_nonzero(np.diff(matrix.indptr))
+    per_document = matrix.nnz / max(len(test), 1)
     rows = {
-        "test documents": f"{len(test):,}, {np.count_nonzero(np.diff(matrix.indptr)):,} of them with labels",
-        "test labels": f"{np.count_nonzero(counts):,}; {matrix.nnz / max(len(test), 1):.2f} a document",
+        "test documents": f"{len(test):,}, {labelled:,} of them with labels",
+        "test labels": f"{np.count_nonzero(counts):,}; {per_document:.2f} per document",
     }
     if known is not None and known < len(counts):
         new = counts[known:]

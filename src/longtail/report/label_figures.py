@@ -1,4 +1,4 @@
-"""Pictures of labels, as files: how frequent they are, and which of them are neighbours."""
+"""Figures of labels: the frequency curve, and the neighbours of a label."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from longtail.report.pictures import shown
 
 __all__ = ["draw_frequency_curve", "draw_neighbours"]
 
-_LONGEST = 40  # characters of a name, for which a file has more room than a page
+_LONGEST = 40  # characters of a name; a file has more room than a page
 
 
 def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> None:
-    """Draw documents over label rank, both on a log scale, as PNG, SVG or PDF by the suffix of
-    ``path``.
-    """
+    """Draw documents over label rank, both on a log scale; the suffix of ``path`` is the format."""
     picture_suffix(path)
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
-    ranks, documents = zip(*curve, strict=True) if curve else ((), ())
+    ranks = [rank for rank, _ in curve]
+    documents = [count for _, count in curve]
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.loglog(ranks, documents, color=BLUE, linewidth=2, marker=".")
@@ -38,9 +37,7 @@ def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> 
 
 
 def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path | str) -> None:
-    """Draw a bar for each (name, value of the label graph), the first on top, as figure 4 of
-    Gandalf's appendix.
-    """
+    """Draw a bar per neighbour (name, value), like figure 4 of Gandalf's appendix."""
     picture_suffix(path)
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 

@@ -1,6 +1,4 @@
-"""The page of every report: its frame and style, sections, tables, and text that cannot be anything
-but text.
-"""
+"""The HTML page of all reports: style, sections, tables and escaped text."""
 
 from __future__ import annotations
 
@@ -45,16 +43,17 @@ _PAGE = """<!DOCTYPE html>
 </html>
 """
 _STYLE = """\
-:root { color-scheme: light dark; --ink: #1c2226; --paper: #fff; --line: #d5dbe0; --soft: #5a6670; --tile: #f3f6f8;
-  --link: #1f5f8b; --good: #1d7a4c; --bad: #b04a2f; }
+:root { color-scheme: light dark; --ink: #1c2226; --paper: #fff; --line: #d5dbe0; --soft: #5a6670;
+  --tile: #f3f6f8; --link: #1f5f8b; --good: #1d7a4c; --bad: #b04a2f; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8eb; --paper: #14181b; --line: #3a444c; --soft: #9aa7b1; --tile: #1d2327; --link: #8fc1e8;
-    --good: #6fcf97; --bad: #e8937c; }
+  :root { --ink: #e4e8eb; --paper: #14181b; --line: #3a444c; --soft: #9aa7b1; --tile: #1d2327;
+    --link: #8fc1e8; --good: #6fcf97; --bad: #e8937c; }
 }
 body { color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif;
   max-width: 62rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.4rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin-top: 2.4rem; border-top: 1px solid var(--line); padding-top: 1.2rem; }
+h2 { font-size: 1.15rem; margin-top: 2.4rem; border-top: 1px solid var(--line);
+  padding-top: 1.2rem; }
 p { max-width: 44rem; }
 a { color: var(--link); }
 nav { font-size: .9rem; display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: 1rem 0; }
@@ -64,7 +63,8 @@ nav { font-size: .9rem; display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin:
 .tall thead th { position: sticky; top: 0; background: var(--paper); }
 .tall tbody th { max-width: 22rem; white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
+  white-space: nowrap; }
 th { font-weight: 600; }
 th:first-child { text-align: left; padding-left: 0; }
 tbody th { font-weight: 400; }
@@ -74,21 +74,27 @@ td small { color: var(--soft); }
 .pair svg { flex: 1 1 24rem; min-width: 0; }
 .pair .wide { flex: 0 1 auto; max-width: 100%; }
 .wide + .wide { margin-top: 1rem; }
-td.text, th.text { text-align: left; white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }
+td.text, th.text { text-align: left; white-space: normal; min-width: 12rem;
+  overflow-wrap: anywhere; }
 .best { font-weight: 700; }
 .good { color: var(--good); }
 .bad { color: var(--bad); }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1rem 0; }
-.tiles div { background: var(--tile); border-radius: .5rem; padding: .5rem .9rem; min-width: 5.5rem; }
+.tiles div { background: var(--tile); border-radius: .5rem; padding: .5rem .9rem;
+  min-width: 5.5rem; }
 .tiles b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
 .tiles span { color: var(--soft); font-size: .85rem; }
-.document { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .9rem; margin: .8rem 0; }
+.document { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .9rem;
+  margin: .8rem 0; }
 .document p { margin: .3rem 0; max-width: none; overflow-wrap: anywhere; }
-.document ul { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem .5rem; margin: .3rem 0; padding: 0; }
-.document li { background: var(--tile); border-radius: .3rem; padding: 0 .5rem; overflow-wrap: anywhere; }
-input { font: inherit; color: inherit; background: var(--tile); border: 1px solid var(--line); border-radius: .4rem;
-  padding: .3rem .6rem; width: min(100%, 24rem); box-sizing: border-box; }
-th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; font-weight: 600; }
+.document ul { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem .5rem; margin: .3rem 0;
+  padding: 0; }
+.document li { background: var(--tile); border-radius: .3rem; padding: 0 .5rem;
+  overflow-wrap: anywhere; }
+input { font: inherit; color: inherit; background: var(--tile); border: 1px solid var(--line);
+  border-radius: .4rem; padding: .3rem .6rem; width: min(100%, 24rem); box-sizing: border-box; }
+th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer;
+  font-weight: 600; }
 th[aria-sort="ascending"] button::after { content: " \\2191"; }
 th[aria-sort="descending"] button::after { content: " \\2193"; }
 :focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
@@ -105,7 +111,7 @@ svg text { font-family: system-ui, sans-serif !important; }
 
 
 class Section(NamedTuple):
-    """A heading and what stands below it, as HTML; ``script`` is code that the section needs."""
+    """A section: title, HTML parts, and the script that it needs."""
 
     name: str
     title: str
@@ -114,7 +120,7 @@ class Section(NamedTuple):
 
 
 def check_report_path(path: Path | str) -> None:
-    """Refuse a report that could not be written: to be asked before long work."""
+    """Refuse a report that could not be written; to be called before long work."""
     path = Path(path)
     if path.suffix != ".html":
         raise UsageError(
@@ -126,8 +132,9 @@ def check_report_path(path: Path | str) -> None:
 def write_page(
     path: Path | str, title: str, top: Sequence[str], sections: Sequence[Section]
 ) -> None:
-    """Write the page: what stands on top, links to the sections, and these. Nothing but its own
-    scripts can run.
+    """Write the page: ``top``, links to the sections, and the sections.
+
+    Its content security policy allows only the scripts of the sections.
     """
     check_report_path(path)
     scripts = [section.script for section in sections if section.script]
@@ -148,12 +155,15 @@ def write_page(
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Return what a browser may do with the page: show it, and run these scripts alone; no network."""
-    sums = [
+    """Return a content security policy that allows only these scripts, and no network access."""
+    hashes = [
         base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
     ]
-    sources = " ".join(f"'sha256-{own}'" for own in sums) or "'none'"
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {sources}; base-uri 'none'; form-action 'none'"
+    sources = " ".join(f"'sha256-{value}'" for value in hashes) or "'none'"
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src {sources}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _links(sections: Sequence[Section]) -> str:
@@ -164,22 +174,24 @@ def _links(sections: Sequence[Section]) -> str:
 
 
 def text(value: str) -> str:
-    """Return any text as HTML that shows it."""
-    return escape(printable(value)).replace(" %", "\xa0%")  # a line never ends between the two
+    """Return text as escaped HTML."""
+    return escape(printable(value)).replace(" %", "\xa0%")  # no line break before «%»
 
 
 def percent(value: float | None) -> str:
     """Return a fraction as percent with two decimals."""
-    return "–" if value is None else f"{100 * value:.2f}"
+    if value is None:
+        return "–"
+    return f"{100 * value:.2f}"
 
 
 def note(value: str) -> str:
-    """Return a remark in small letters."""
+    """Return a note in small letters."""
     return f'<p class="note">{text(value)}</p>'
 
 
 def paragraph(value: str) -> str:
-    """Return sentences."""
+    """Return a paragraph of text."""
     return f"<p>{text(value)}</p>"
 
 
@@ -192,14 +204,14 @@ def tiles(values: Sequence[tuple[str, str]]) -> str:
 
 
 def pair(picture: str, numbers: str) -> str:
-    """Return a picture with its table beside it, or below where there is no room."""
+    """Return a picture with its table beside it, or below on narrow screens."""
     return f'<div class="pair">{picture}\n{numbers}</div>'
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "wide") -> str:
-    """Return a table of cells that are HTML already; the first column names the row.
+    """Return a table of HTML cells; the first column names the row.
 
-    Of the kind «wide stacked», small letters stand below the number they belong to.
+    In the kind «wide stacked», text in small letters is below its number.
     """
     top = "".join(
         head if head.startswith("<th") else f'<th scope="col">{head}</th>' for head in heads
@@ -207,7 +219,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "wide
     body = "\n".join(
         f'<tr><th scope="row">{row[0]}</th>{"".join(map(_cell, row[1:]))}</tr>' for row in rows
     )
-    return f'<div class="{kind}"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+    return (
+        f'<div class="{kind}"><table>\n<thead><tr>{top}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
 
 
 def _cell(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""Pictures as files: PNG, SVG or PDF by their suffix."""
+"""Writing figures as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -17,29 +17,21 @@ _KINDS = (".png", ".svg", ".pdf")
 
 
 def picture_suffix(path: Path | str) -> str:
-    """Return the suffix of ``path``, or say which pictures can be drawn: to be asked before long
-    work.
-    """
+    """Return the suffix of ``path``, or refuse an unknown one; to be called before long work."""
     suffix = Path(path).suffix
     if suffix not in _KINDS:
-        raise UsageError(
-            f"{path}: cannot draw a {suffix or 'file without suffix'}; expected {', '.join(_KINDS)}"
-        )
+        kind = suffix or "file without suffix"
+        raise UsageError(f"{path}: cannot draw a {kind}; expected {', '.join(_KINDS)}")
     check_output(path)
     return suffix
 
 
 def save_picture(figure: Figure, path: Path | str) -> None:
-    """Write a figure of matplotlib; the same one gives the same bytes."""
+    """Write a matplotlib figure; the same figure gives the same bytes."""
     from matplotlib import rc_context
 
     suffix = picture_suffix(path)
-    # left out: the same numbers give the same bytes
-    dates = {".svg": "Date", ".pdf": "CreationDate"}
+    # without dates, so that the bytes depend on the figure only
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     with rc_context({"svg.hashsalt": "longtail"}), open_output(path) as file:
-        figure.savefig(
-            file,
-            format=suffix[1:],
-            dpi=150,
-            metadata={dates[suffix]: None} if suffix in dates else None,
-        )
+        figure.savefig(file, format=suffix[1:], dpi=150, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Pictures of a report, as SVG inside the page that takes the colour of its text."""
+"""Pictures of a report, as inline SVG in the colour of the page's text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bands", "bars", "curves", "drawn", "shown", "style"]
 
-_MARKS = "osD^vPX*"  # tell things apart where colours are few; the second eight are open
-_SIZE = (4.8, 3.0)  # inches: small, so that letters stay legible where a phone shrinks it
+_MARKS = "osD^vPX*"  # filled for the first eight series, open for the next
+_SIZE = (4.8, 3.0)  # inches: small, so that letters stay legible on a phone
 _LONGEST = 26  # characters of a name
 _RC: Any = {"svg.fonttype": "none", "font.size": 10, "font.family": "sans-serif"}
 _RC |= dict.fromkeys(
@@ -30,7 +30,7 @@ _RC |= dict.fromkeys(
 
 
 def drawn(name: str, draw: Callable[[Axes], None], alt: str) -> str:
-    """Return what ``draw`` draws as an inline SVG; ``alt`` says it to who cannot see it."""
+    """Return the picture of ``draw`` as inline SVG with the text alternative ``alt``."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
@@ -46,23 +46,24 @@ def drawn(name: str, draw: Callable[[Axes], None], alt: str) -> str:
 
 def _inline(figure: Figure, name: str, alt: str) -> str:
     file = io.StringIO()
-    unsaid = dict.fromkeys(["Date", "Creator", "Format", "Type"])
-    figure.savefig(file, format="svg", transparent=True, metadata=unsaid)
+    no_metadata = dict.fromkeys(["Date", "Creator", "Format", "Type"])
+    figure.savefig(file, format="svg", transparent=True, metadata=no_metadata)
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor").strip()
-    # ids of two pictures on one page
+    # ids are unique among the pictures of a page
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     head = rf'<svg \1 role="img" aria-label="{text(alt)}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', head, svg, count=1)
 
 
 def style(at: int, colours: Sequence[str] = ON_PAGES, paper: str = "none") -> dict[str, Any]:
-    """Return colour, mark and line of the ``at``-th of several things; open marks show the
-    ``paper``.
-    """
+    """Return colour, mark and line of series ``at``; open marks are filled with ``paper``."""
     colour = colours[at % len(colours)]
-    again = at >= len(colours)
-    face, line = (paper, "--") if again else (colour, "-")
+    face = colour
+    line = "-"
+    if at >= len(colours):
+        face = paper
+        line = "--"
     return {
         "color": colour,
         "marker": _MARKS[at % len(_MARKS)],
@@ -72,14 +73,12 @@ def style(at: int, colours: Sequence[str] = ON_PAGES, paper: str = "none") -> di
 
 
 def shown(name: str, longest: int = _LONGEST) -> str:
-    """Return a name with its middle left out where it is long, in which matplotlib finds nothing to
-    act on.
-    """
+    """Return a name, shortened in the middle, without characters special to matplotlib."""
     half = longest // 2
-    name = name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
+    if len(name) > longest:
+        name = f"{name[:half]}…{name[-half + 1 :]}"
     name = printable(name).replace("$", r"\$")  # no formula
-    # a legend leaves these out
-    if name.startswith("_"):
+    if name.startswith("_"):  # omitted from legends
         return f" {name}"
     return name
 
@@ -87,8 +86,9 @@ def shown(name: str, longest: int = _LONGEST) -> str:
 def bars(
     axes: Axes, series: Mapping[str, Sequence[float | None]], places: Sequence[str], colours: bool
 ) -> None:
-    """Draw for each place a bar of each series, in percent; series of different things have
-    different colours.
+    """Draw a bar per place and series, in percent.
+
+    With ``colours`` the series are different things; without, shades of one.
     """
     width = 0.8 / len(series)
     for at, (name, values) in enumerate(series.items()):
@@ -98,12 +98,12 @@ def bars(
             left, [100 * (value or 0) for value in values], width, color=colour, label=shown(name)
         )
     axes.set_xticks(range(len(places)), places)
-    axes.set(xlabel="training documents of a label", ylabel="found, %", ylim=(0, 100))
+    axes.set(xlabel="training documents of a label", ylabel="recall, %", ylim=(0, 100))
     axes.legend(frameon=False, loc="upper left")
 
 
 def bands(axes: Axes, evaluations: Mapping[str, Evaluation]) -> None:
-    """Draw P, nDCG and PSP at each k as marks with their intervals, a colour a model."""
+    """Draw P, nDCG and PSP at each k as marks with their intervals, a colour per model."""
     first = next(iter(evaluations.values()))
     names = [
         f"{metric}@{k}"
@@ -135,8 +135,8 @@ def bands(axes: Axes, evaluations: Mapping[str, Evaluation]) -> None:
         axes.legend(frameon=False, fontsize=9)
 
 
-def curves(axes: Axes, found: Mapping[str, PrecisionRecall]) -> None:
-    """Draw precision over recall, with a mark where F1 is best; faint lines join points of one F1."""
+def curves(axes: Axes, by_name: Mapping[str, PrecisionRecall]) -> None:
+    """Draw precision over recall with a mark at the best F1, and faint lines of equal F1."""
     for f1 in (0.2, 0.4, 0.6, 0.8):
         recall = [f1 / 2 + (1 - f1 / 2) * step / 100 for step in range(1, 101)]
         axes.plot(
@@ -155,15 +155,15 @@ def curves(axes: Axes, found: Mapping[str, PrecisionRecall]) -> None:
             va="bottom",
             ha="right",
         )
-    for at, (name, curve) in enumerate(found.items()):
-        own = style(at)
+    for at, (name, curve) in enumerate(by_name.items()):
+        look = style(at)
         recall = [100 * r for r in curve.recall]
         precision = [100 * p for p in curve.precision]
         axes.plot(
             recall,
             precision,
-            color=own["color"],
-            linestyle=own["linestyle"],
+            color=look["color"],
+            linestyle=look["linestyle"],
             linewidth=1.8,
             label=shown(name),
         )
@@ -171,10 +171,10 @@ def curves(axes: Axes, found: Mapping[str, PrecisionRecall]) -> None:
         axes.plot(
             [recall[best]],
             [precision[best]],
-            **{**own, "linestyle": "none"},
+            **{**look, "linestyle": "none"},
             markersize=8,
             clip_on=False,
         )
     axes.set(xlabel="recall, %", ylabel="precision, %", xlim=(0, 100), ylim=(0, 102))
-    if len(found) > 1:
+    if len(by_name) > 1:
         axes.legend(frameon=False, fontsize=9)

@@ -1,4 +1,4 @@
-"""What the probabilities of a model mean, for people."""
+"""Reliability of probabilities: table, diagram, and calibration error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from longtail.report.colours import INK, SHADES
-from longtail.report.page import Section, pair, table, text
+from longtail.report.page import Section, pair, paragraph, table, text
 from longtail.report.pictures import drawn
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ __all__ = ["calibration_error", "reliability_in_words", "reliability_rows", "rel
 
 
 def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the mean absolute gap between probability and share right, each bin by its size (ECE)."""
+    """Return the expected calibration error: the bins' weighted mean |probability − correct|."""
     total = sum(part.count for part in bins)
     return sum(part.count * abs(part.probability - part.right) for part in bins) / total
 
 
 def reliability_rows(bins: Sequence[ReliabilityBin]) -> list[list[str]]:
-    """Return range, suggestions, mean probability and share right of each bin, for people."""
+    """Return range, suggestions, mean probability and share correct of each bin as text."""
     return [
         [_range(b), f"{b.count:,}", f"{100 * b.probability:.1f} %", f"{100 * b.right:.1f} %"]
         for b in bins
@@ -33,13 +33,12 @@ def reliability_rows(bins: Sequence[ReliabilityBin]) -> list[list[str]]:
 
 
 def reliability_in_words(bins: Sequence[ReliabilityBin]) -> tuple[str, str]:
-    """Return two sentences on the probabilities: what the fullest bin that one would act on means,
-    and the mean gap.
-    """
+    """Return two sentences: the share correct of the largest bin from 0.5 on, and the mean gap."""
     part = max([b for b in bins if b.low >= 0.5] or bins, key=lambda b: b.count)
-    whom = f"the {part.count:,} suggestions with a probability of {_range(part)}"
-    gap = f"Mean gap between probability and share right: {100 * calibration_error(bins):.1f} percentage points."
-    return f"Of {whom}, {100 * part.right:.0f} % were right.", gap
+    suggestions = f"the {part.count:,} suggestions with a probability of {_range(part)}"
+    error = 100 * calibration_error(bins)
+    gap = f"Mean gap between probability and share correct: {error:.1f} percentage points."
+    return f"Of {suggestions}, {100 * part.right:.0f} % were correct.", gap
 
 
 def _range(part: ReliabilityBin) -> str:
@@ -49,21 +48,23 @@ def _range(part: ReliabilityBin) -> str:
 def reliability_section(bins: Sequence[ReliabilityBin]) -> Section:
     """Return the reliability diagram and its numbers."""
     parts = [
-        f"<p>{text(' '.join(reliability_in_words(bins)))} On the dashed line they are right as often as they say; "
-        "the area of a dot grows with its number of suggestions.</p>",
+        paragraph(
+            f"{' '.join(reliability_in_words(bins))} On the dashed line, the share correct equals "
+            "the probability; the area of a dot grows with its number of suggestions."
+        ),
         pair(
             drawn(
                 "reliability",
                 partial(_dots, bins=bins),
-                "Dots: share of suggestions right, by probability",
+                "Dots: share of suggestions correct, by probability",
             ),
             table(
-                ["probability", "suggestions", "mean", "right"],
+                ["probability", "suggestions", "mean", "correct"],
                 [[*map(text, row)] for row in reliability_rows(bins)],
             ),
         ),
     ]
-    return Section("probabilities", "What the probabilities mean", parts)
+    return Section("probabilities", "Reliability of the probabilities", parts)
 
 
 def _dots(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
@@ -75,4 +76,4 @@ def _dots(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
     axes.scatter(
         probabilities, right, s=[15 + 185 * part.count / most for part in bins], color=SHADES[1]
     )
-    axes.set(xlabel="probability, %", ylabel="right, %", xlim=(0, 105), ylim=(0, 105))
+    axes.set(xlabel="probability, %", ylabel="correct, %", xlim=(0, 105), ylim=(0, 105))

@@ -1,4 +1,4 @@
-"""How long a model takes for a document, and what a wider or narrower beam changes."""
+"""Time per document of a model, and precision and time for several beam sizes."""
 
 from __future__ import annotations
 
@@ -26,26 +26,24 @@ __all__ = [
 ]
 
 _SIZES = (1, 2, 5, 10, 20, 50)
-_MOST = 2000  # documents that are timed
-_UNTIMED = 500  # documents, where times are not wanted
-_FIRST = 100  # of them to see how fast the model is
-_SECONDS = 3.0  # that one beam size may take
+_MOST = 2000  # documents of a timed sample, at most
+_UNTIMED = 500  # documents of a sample that is not timed
+_FIRST = 100  # documents for a first measurement of the speed
+_SECONDS = 3.0  # time of one beam size
 
 
 class BeamPoint(NamedTuple):
-    """What one beam size gives: precisions as fractions, and milliseconds a document where they are
-    measured.
-    """
+    """Precision (a fraction) and time of one beam size."""
 
     beam_size: int
     p1: float
     p5: float
-    ms: float | None
-    own: bool  # the size that the model uses where none is given
+    ms: float | None  # milliseconds per document; None: not measured
+    is_default: bool  # the model's beam size
 
 
 def beam_matters(model: RankingModel) -> bool:
-    """Tell whether linear classifiers on a label tree have a say in what comes out."""
+    """Return whether linear classifiers on a label tree contribute to the scores."""
     members: tuple[RankingModel, ...] = getattr(model, "members", (model,))
     return any(
         ranker.label_tree is not None and ranker.label_tree.n_levels > 1
@@ -56,9 +54,7 @@ def beam_matters(model: RankingModel) -> bool:
 
 
 def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
-    """Return some labelled documents by chance, as many as the model can do in a few seconds; it is
-    warm after.
-    """
+    """Return a random sample of labelled documents that takes a few seconds; warm up the model."""
     rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:_MOST])
     first = test.take(rows[:_FIRST])
@@ -68,7 +64,7 @@ def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
 
 
 def beam_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
-    """Return some labelled documents by chance, the same on every machine."""
+    """Return a random sample of labelled documents, the same on every machine."""
     ranks_by_network = any(
         member.facts.network_share > 0 for member in getattr(model, "members", (model,))
     )
@@ -78,27 +74,27 @@ def beam_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
 
 
 def ms_per_document(model: RankingModel, documents: Dataset) -> float:
-    """Return the time from texts to labels, all documents at once, by one of them."""
+    """Return the time per document from texts to labels, for all documents at once."""
     begin = time.perf_counter()
     model.predict(documents)
     return 1000 * (time.perf_counter() - begin) / len(documents)
 
 
 def beam_points(model: RankingModel, sample: Dataset, timed: bool = True) -> list[BeamPoint]:
-    """Return precision, and time if it is wanted, for some beam sizes, the model's own among them."""
-    if model.config.search.exact or not isinstance(model, Model):
-        own = None
-    else:
-        own = model.config.search.beam_size
-    sizes = sorted({*_SIZES, *([own] if own else [])})
+    """Return precision, and time if ``timed``, for several beam sizes, the model's among them."""
+    default = None
+    sizes = {*_SIZES}
+    if not model.config.search.exact and isinstance(model, Model):
+        default = model.config.search.beam_size
+        sizes.add(default)
     points = []
     with stage("beam sizes", len(sizes), "sizes"):
-        for size in sizes:
+        for size in sorted(sizes):
             begin = time.perf_counter()
             ranked = model.predict(sample, 5, beam_size=size).matrix
             ms = 1000 * (time.perf_counter() - begin) / len(sample)
             ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, sample.n_labels)
             p1, p5 = (precision_at_k(ranked, sample.label_matrix, k) for k in (1, 5))
-            points.append(BeamPoint(size, p1, p5, ms if timed else None, size == own))
+            points.append(BeamPoint(size, p1, p5, ms if timed else None, size == default))
             advance(1)
     return points

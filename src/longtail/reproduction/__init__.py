@@ -1,4 +1,4 @@
-"""The papers' experiments: their datasets, their published tables, and running them again."""
+"""The papers' experiments: published datasets and tables, and runs that reproduce their rows."""
 
 from __future__ import annotations
 

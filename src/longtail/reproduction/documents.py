@@ -1,4 +1,4 @@
-"""The documents of an experiment: read as published, their sizes compared, or a share of them."""
+"""Documents of an experiment: read in the published layout and compared with published sizes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from longtail.data.formats import read, sniff
 from longtail.data.output import open_output
 from longtail.data.xmc_bow import read_filter
 from longtail.errors import UsageError
-from longtail.reproduction.datasets import PublishedDataset
+from longtail.reproduction.published import PublishedDataset
 
 __all__ = ["Documents", "read_documents"]
 
 log = logging.getLogger("longtail")
 
 _FILTER = "filter_labels_test.txt"
-_SHARE_SEED = 0  # a share is the same on every machine
-_WIDTH_TOLERANCE = 0.01  # share of the published columns of features
+_SHARE_SEED = 0  # the same share on every machine
+_WIDTH_TOLERANCE = 0.01  # relative deviation of the number of feature columns
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents to train on and to measure by, whose label columns begin alike."""
+    """Training and test documents; the labels of the test part begin with those of training."""
 
     train: Dataset
     test: Dataset
-    filter: Path | None  # pairs of a test document and a label that no prediction may score with
-    differences: tuple[str, ...]  # from the published sizes, in words
-    test_rows: NDArray[np.int64] | None = None  # of a share: its test documents among all
+    filter: Path | None  # pairs of a test document and a label that are not counted
+    differences: tuple[str, ...]  # from the published sizes, as sentences
+    test_rows: NDArray[np.int64] | None = None  # rows of a share's test documents
 
     def share(self, share: float) -> Documents:
-        """Return a share of the documents of both parts, in their order; all labels stay."""
+        """Return a share of the documents of both parts, in their order, with all labels."""
         if share == 1:
             return self
         test_rows = _rows(len(self.test), share)
@@ -48,12 +48,10 @@ class Documents:
         return replace(self, train=train, test=self.test.take(test_rows), test_rows=test_rows)
 
     def filter_file(self, folder: Path) -> Path | None:
-        """Return the filter file for these test documents; that of a share is written to
-        ``folder``.
-        """
+        """Return the filter file for these test documents; a share's is written to ``folder``."""
         if self.filter is None or self.test_rows is None:
             return self.filter
-        any_number = np.iinfo(np.int64).max  # checked where the file is used
+        any_number = np.iinfo(np.int64).max  # sizes are checked when the file is used
         pairs = read_filter(self.filter, any_number, any_number)
         kept = pairs[np.isin(pairs[:, 0], self.test_rows)]
         numbers = np.searchsorted(self.test_rows, kept[:, 0])
@@ -72,12 +70,12 @@ def read_documents(
     Args:
         folder: the dataset as its authors publish it.
         published: its published sizes and layout.
-        reads_features: whether the recipe reads tf-idf, which should be the published one.
+        reads_features: whether the recipe reads tf-idf, which should be the published features.
     """
     if not folder.is_dir():
-        found = "is a file" if folder.exists() else "no such folder"
+        problem = "is a file" if folder.exists() else "no such folder"
         expected = f"expected the folder of {published.title} as its authors publish it"
-        raise UsageError(f"{folder}: {found}; {expected}")
+        raise UsageError(f"{folder}: {problem}; {expected}")
     options = _reading(folder, published)
     train = read(folder, split="train", skip_bad=None, **options)
     test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None, **options)
@@ -91,33 +89,33 @@ def read_documents(
 
 
 def _reading(folder: Path, published: PublishedDataset) -> dict[str, Any]:
-    """Return how this dataset is read: of label-feature sets, with which fields."""
+    """Return the options for reading this dataset: the fields of label-feature sets."""
     if not published.fields or sniff(folder).name != "lf":
         return {}
     return {"fields": published.fields}
 
 
 def _rows(count: int, share: float) -> NDArray[np.int64]:
-    """Return the documents of a share, at least one."""
+    """Return the rows of a share, at least one."""
     order = np.random.default_rng(_SHARE_SEED).permutation(count)
     return np.sort(order[: max(1, math.ceil(share * count))])
 
 
 def _differences(train: Dataset, test: Dataset, published: PublishedDataset) -> Iterator[str]:
-    """Yield in words what is not as published; labels may be those of one or of both parts."""
+    """Yield sentences on sizes that differ; the labels may be those of one part or of both."""
     sizes = {
         "documents to train on": (len(train), published.train),
         "test documents": (len(test), published.test),
     }
     if train.n_labels != published.labels:
         sizes["labels"] = (test.n_labels, published.labels)
-    for what, (found, expected) in sizes.items():
-        if found != expected:
-            yield f"found {found:,} {what}, and {published.title} has {expected:,}"
+    for quantity, (number, expected) in sizes.items():
+        if number != expected:
+            yield f"found {number:,} {quantity}, and {published.title} has {expected:,}"
 
 
 def _feature_differences(train: Dataset, published: PublishedDataset) -> Iterator[str]:
-    """Yield in words how the features differ from the published ones."""
+    """Yield a sentence if the features differ from the published ones."""
     if train.features is None:
         yield (
             f"found no tf-idf features beside the texts of {published.title}, "

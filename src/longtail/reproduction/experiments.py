@@ -1,4 +1,4 @@
-"""The experiments behind the published rows, from ``experiments.toml``."""
+"""Experiments of the published rows, from ``experiments.toml``, and their list with forecasts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from typing import Any, Literal
 import msgspec
 
 from longtail.config import Config, nested
-from longtail.errors import UsageError, unknown_name
-from longtail.methods import configure
-from longtail.reproduction.datasets import PublishedDataset, published_dataset
-from longtail.reproduction.tables import Cell, read_tables
+from longtail.errors import LongtailError, UsageError, unknown_name
+from longtail.forecast import published_forecast
+from longtail.kernels import pool
+from longtail.methods import METHODS, configure
+from longtail.reproduction.published import Cell, PublishedDataset, published_dataset, read_tables
 
 __all__ = [
+    "Entry",
     "Experiment",
     "Fusion",
     "LeftOut",
     "Member",
+    "Need",
     "PublishedRow",
+    "entries",
     "experiment",
     "experiments",
     "left_out",
@@ -34,17 +38,17 @@ Fusion = Literal["mean", "sigmoid", "softmax", "rank"]
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of the models of an experiment."""
+    """A model of an experiment."""
 
     name: str
-    encoder: str = ""  # empty: that of the preset
+    encoder: str = ""  # empty: the preset's
     seed: int = 0
-    settings: dict[str, Any] = {}  # by dotted path, on top of the experiment's
-    missing: str = ""  # what this software lacks to train it; empty: nothing
+    settings: dict[str, Any] = {}  # by dotted path; they override the experiment's
+    missing: str = ""  # parts that Longtail lacks to train it; empty: none
 
 
 class RowReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A published row of one system; what is empty may be anything."""
+    """A published row of one system; empty fields match anything."""
 
     table: str
     system: str
@@ -52,13 +56,13 @@ class RowReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     setting: str = ""
 
     def fits(self, cell: Cell) -> bool:
-        """Tell whether a printed number is one of this row's."""
+        """Return whether a printed number belongs to this row."""
         features = self.features in ("", cell.features)
         return cell.system == self.system and features and self.setting in ("", cell.setting)
 
 
 class PublishedRow(msgspec.Struct, frozen=True):
-    """The numbers that one table prints of one system on one dataset, in percent or hours."""
+    """The numbers of one table for one system on one dataset, in percent or hours."""
 
     table: str
     system: str
@@ -68,25 +72,25 @@ class PublishedRow(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Published rows that no experiment stands beside, and why."""
+    """Published rows without an experiment, and the reason."""
 
     tables: tuple[str, ...]
     reason: str
-    systems: tuple[str, ...] = ()  # empty: all of these tables
+    systems: tuple[str, ...] = ()  # empty: all systems of these tables
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """The models of a published row, how they become one, and the published numbers beside them."""
+    """The models of a published row, their fusion, and the published numbers."""
 
     name: str
     method: str
     dataset: str
     variant: str
-    preset: str  # empty: none, the method's own settings
+    preset: str  # empty: none
     members: tuple[Member, ...]
     fusion: Fusion
-    labels: int  # of each member's list
-    settings: dict[str, Any]  # by dotted path, on top of the preset
+    labels: int  # length of each member's list
+    settings: dict[str, Any]  # by dotted path; they override the preset
     references: tuple[RowReference, ...]
     note: str = ""
 
@@ -96,29 +100,29 @@ class Experiment(msgspec.Struct, frozen=True):
         return published_dataset(self.dataset)
 
     def published_rows(self) -> list[PublishedRow]:
-        """Return the published rows beside the result, one for each table and number of models."""
-        found: dict[tuple[str, str, int, str], dict[str, float]] = {}
+        """Return the published rows of this experiment, one per table and number of models."""
+        rows: dict[tuple[str, str, int, str], dict[str, float]] = {}
         for reference in self.references:
             for cell in read_tables()[reference.table].cells():
                 if cell.dataset != self.dataset or not reference.fits(cell):
                     continue
                 if isinstance(cell.value, int | float):
                     row = (reference.table, cell.system, cell.models, cell.setting)
-                    found.setdefault(row, {})[cell.metric] = float(cell.value)
-        return [PublishedRow(*row, values) for row, values in found.items()]
+                    rows.setdefault(row, {})[cell.metric] = float(cell.value)
+        return [PublishedRow(*row, values) for row, values in rows.items()]
 
     def config(
         self, member: Member, overrides: Sequence[Mapping[str, Any]] = (), repeat: int = 0
     ) -> Config:
         """Return the settings of a member: preset, experiment, member, then ``overrides``.
 
-        ``repeat`` counts repetitions; no two models of an experiment have the same seed.
+        ``repeat`` counts repetitions; all models of an experiment have different seeds.
         """
         seeds = 1 + max(other.seed for other in self.members)
-        own: dict[str, Any] = {"seed": member.seed + repeat * seeds}
+        member_settings: dict[str, Any] = {"seed": member.seed + repeat * seeds}
         if member.encoder:
-            own["encoder.name"] = member.encoder
-        layers = (self.settings, own, member.settings)
+            member_settings["encoder.name"] = member.encoder
+        layers = (self.settings, member_settings, member.settings)
         return configure(self.method, self.preset or None, *map(nested, layers), *overrides)
 
 
@@ -130,12 +134,12 @@ def experiments() -> Mapping[str, Experiment]:
 
 @cache
 def left_out() -> tuple[LeftOut, ...]:
-    """Return the published rows that no experiment stands beside."""
+    """Return the published rows without an experiment."""
     return msgspec.convert(tomllib.loads(_FILE.read_text("utf-8"))["left_out"], tuple[LeftOut, ...])
 
 
 def experiment(name: str) -> Experiment:
-    """Return an experiment, or name the nearest one."""
+    """Return an experiment; an error names the most similar one."""
     known = experiments()
     if name not in known:
         raise UsageError(
@@ -145,15 +149,15 @@ def experiment(name: str) -> Experiment:
 
 
 def parse_experiments(text: str) -> dict[str, Experiment]:
-    """Return the experiments of a file's text; ValueError for what does not fit together."""
+    """Return the experiments of a file's text; ValueError for inconsistent ones."""
     content = tomllib.loads(text)
-    found: dict[str, Experiment] = {}
+    result: dict[str, Experiment] = {}
     for block in content["experiments"]:
         for entry in _of_block(block, content):
-            if entry.name in found:
-                raise ValueError(f"{entry.name}: stands in two blocks")
-            found[entry.name] = entry
-    return found
+            if entry.name in result:
+                raise ValueError(f"{entry.name}: is in two blocks")
+            result[entry.name] = entry
+    return result
 
 
 class _Block(msgspec.Struct, forbid_unknown_fields=True):
@@ -176,16 +180,16 @@ _ONE = (Member("model"),)
 
 def _of_block(raw: dict[str, Any], content: Mapping[str, Any]) -> Iterator[Experiment]:
     block = msgspec.convert(raw, _Block)
-    members = (
-        msgspec.convert(_listed(content, "members", block.members), tuple[Member, ...]) or _ONE
-    )
-    references = msgspec.convert(
-        _listed(content, "published", block.published), tuple[RowReference, ...]
-    )
+    listed = _listed(content, "members", block.members)
+    members = msgspec.convert(listed, tuple[Member, ...]) or _ONE
+    listed = _listed(content, "published", block.published)
+    references = msgspec.convert(listed, tuple[RowReference, ...])
+    suffix = ""
+    if block.variant:
+        suffix = f"+{block.variant}"
     for dataset in block.datasets:
-        variant = f"+{block.variant}" if block.variant else ""
         yield Experiment(
-            name=f"{block.method}/{dataset}{variant}",
+            name=f"{block.method}/{dataset}{suffix}",
             method=block.method,
             dataset=dataset,
             variant=block.variant,
@@ -200,10 +204,69 @@ def _of_block(raw: dict[str, Any], content: Mapping[str, Any]) -> Iterator[Exper
 
 
 def _listed(content: Mapping[str, Any], kind: str, name: str) -> list[Any]:
-    """Return a list of the file by its name; the one without a name is empty."""
+    """Return a list of the file by its name; empty without a name."""
     if not name:
         return []
     if name not in content[kind]:
         raise ValueError(f"unknown list {kind}.{name}; expected one of {', '.join(content[kind])}")
     listed: list[Any] = content[kind][name]
     return listed
+
+
+# The list of experiments
+
+
+class Need(msgspec.Struct, frozen=True):
+    """Forecast time and memory for training all members one after another."""
+
+    hours: tuple[float, float] | None = None  # low and high end
+    memory: int | None = None  # peak, bytes
+    gpu_memory: int | None = None  # bytes of the GPU, for networks trained on one
+    note: str = ""  # on parts of the forecast that are missing
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An experiment in the list."""
+
+    experiment: str
+    dataset: str
+    members: tuple[str, ...]
+    fusion: str
+    not_yet: tuple[str, ...]  # members that cannot be trained
+    published: tuple[PublishedRow, ...]
+    need: Need
+
+
+def entries(device: str = "auto", threads: int = 0) -> Iterator[Entry]:
+    """Yield all experiments, with a forecast for a device and a number of threads."""
+    with pool.threads(threads):
+        for entry in experiments().values():
+            yield Entry(
+                experiment=entry.name,
+                dataset=entry.published_dataset.title,
+                members=tuple(member.name for member in entry.members),
+                fusion=entry.fusion if len(entry.members) > 1 else "",
+                not_yet=tuple(member.name for member in entry.members if member.missing),
+                published=tuple(entry.published_rows()),
+                need=_need(entry, device),
+            )
+
+
+def _need(entry: Experiment, device: str) -> Need:
+    """Return the forecast for all members; each counts as large as the first."""
+    if entry.preset and entry.preset not in METHODS[entry.method].presets:
+        return Need(note="no preset")
+    try:
+        expected = published_forecast(
+            entry.published_dataset, entry.config(entry.members[0]), device
+        )
+    except LongtailError as error:  # an encoder of unknown shape
+        return Need(note=str(error))
+    count = len(entry.members)
+    low, high = (count * seconds / 3600 for seconds in expected.seconds)
+    if not expected.on_gpu:
+        return Need((low, high), expected.peak_bytes)
+    note = ""
+    if expected.gpu_seconds is None:
+        note = "without the network, whose time on this GPU is not known"
+    return Need((low, high), expected.peak_bytes, expected.network_bytes, note)

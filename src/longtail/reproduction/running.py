@@ -1,4 +1,4 @@
-"""A published experiment, run again: its models trained, joined, measured and compared."""
+"""Reproduction of a published experiment: training, fusion, evaluation and comparison."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from scipy import sparse
 
@@ -23,8 +23,7 @@ from longtail.methods import METHODS, ranks_alone, uses_encoder
 from longtail.models.model_folder import load_model
 from longtail.reproduction.documents import Documents, read_documents
 from longtail.reproduction.experiments import Experiment, Member, experiment
-from longtail.reproduction.fusing import fused
-from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared
+from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared, fused
 from longtail.reproduction.run_state import (
     RunFolder,
     comparable_settings,
@@ -47,7 +46,7 @@ _RESULT = "result"
 
 @dataclass(frozen=True)
 class _Training:
-    """One model of the run: the member, what it is called in the folder, and its settings."""
+    """A model to train: the member, its name in the folder, and its settings."""
 
     member: Member
     name: str
@@ -55,13 +54,23 @@ class _Training:
     config: Config
 
 
-@dataclass(frozen=True)
-class _Options:
-    """How the models are trained, which does not change them."""
+class TrainingOptions(TypedDict, total=False):
+    """Options of training that do not change the models."""
 
     device: str
     threads: int
     ignore_memory: bool
+    encoder_folder: Path | str | None
+
+
+@dataclass(frozen=True)
+class _Options:
+    """:class:`TrainingOptions` with defaults."""
+
+    device: str = "auto"
+    threads: int = 0
+    ignore_memory: bool = False
+    encoder_folder: Path | str | None = None
 
 
 def reproduce(
@@ -72,43 +81,39 @@ def reproduce(
     single: bool = False,
     seeds: int = 1,
     share: float = 1.0,
-    encoder_folder: Path | str | None = None,
     overrides: Sequence[Mapping[str, Any]] = (),
-    device: str = "auto",
-    threads: int = 0,
-    ignore_memory: bool = False,
+    **training_options: Unpack[TrainingOptions],
 ) -> Result:
-    """Run a published experiment again, and return what it reached beside the published numbers.
+    """Run a published experiment and return its metrics beside the published numbers.
 
-    The folder ``output`` gets a model folder for each member, the members' predictions,
-    ``result.json`` and ``result.txt``. What it has of an interrupted run is taken over.
+    The folder ``output`` gets a model folder per member, the members' predictions, ``result.json``
+    and ``result.txt``. A folder of an interrupted run is resumed.
 
     Args:
         name: the experiment, such as ``cascadexml/amazon-670k``.
         data: the folder of the dataset, train and test, as its authors publish it.
-        output: a new folder, or that of the run to go on with.
+        output: a new folder, or the folder of the run to resume.
         single: train the first member only.
-        seeds: how often the experiment is repeated, each time with other seeds.
-        share: the share of the documents that is used, for a quick look at the whole way.
-        encoder_folder: a folder of pretrained encoders, each in a folder of its name.
-        overrides: nested settings in place of those of the recipe, later ones winning.
-        device: where networks run: auto, cpu, cuda or cuda:N.
-        threads: threads, 0 for all cores.
-        ignore_memory: train whatever the forecast of memory says.
+        seeds: number of repetitions, each with other seeds.
+        share: share of the documents that is used, for a quick trial.
+        overrides: nested settings that replace those of the recipe; later ones win.
+        training_options: ``device`` of networks (auto, cpu, cuda or cuda:N), ``threads`` (0: all
+            cores), ``ignore_memory`` (train whatever the forecast of memory is), and
+            ``encoder_folder`` with pretrained encoders, each in a folder of its name.
     """
+    options = _Options(**training_options)
     _check_numbers(seeds, share)
     _check_paths(data, output)
-    check_threads(threads)
+    check_threads(options.threads)
     entry = experiment(name)
     members = _members(entry, single)
     trainings = [
         _training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members
     ]
-    options = _Options(device, threads, ignore_memory)
-    with search_encoders_in(encoder_folder):
+    with search_encoders_in(options.encoder_folder):
         for training in trainings:
             if uses_encoder(training.config):
-                check_encoder(training.config, device)
+                check_encoder(training.config, options.device)
         reads_features = any(_reads_tfidf(training.config) for training in trainings)
         whole = read_documents(Path(data), entry.published_dataset, reads_features)
         documents = whole.share(share)
@@ -119,9 +124,7 @@ def reproduce(
 
 
 def _check_numbers(seeds: int, share: float) -> None:
-    """Refuse numbers out of range, and what is no number: True would be written to run.json as a
-    share.
-    """
+    """Refuse numbers out of range and other types; True would be a share in run.json."""
     if isinstance(seeds, bool) or not isinstance(seeds, int):
         raise UsageError(f"--seeds: found {seeds!r}; expected a whole number, at least 1")
     if seeds < 1:
@@ -137,35 +140,39 @@ def _check_numbers(seeds: int, share: float) -> None:
 
 
 def _check_paths(data: Path | str, output: Path | str) -> None:
-    """Refuse, before anything is read, what is no path, and a file where the folder should be."""
-    for what, path in (("data", data), ("output", output)):
+    """Refuse values that are not paths, and a file as output, before anything is read."""
+    for argument, path in (("data", data), ("output", output)):
         if not isinstance(path, str | Path):
-            raise UsageError(f"{what}: found {path!r}; expected the path of a folder")
+            raise UsageError(f"{argument}: found {path!r}; expected the path of a folder")
     refuse_file(Path(output))
 
 
 def _members(entry: Experiment, single: bool) -> Sequence[Member]:
-    """Return the members to train; refuse those that this software cannot train."""
-    members = entry.members[:1] if single else entry.members
+    """Return the members to train; refuse those that Longtail cannot train."""
+    members = entry.members
+    if single:
+        members = members[:1]
     missing = [member for member in members if member.missing]
     if missing:
         lacking = sorted({member.missing for member in missing})
         raise UsageError(
             f"{entry.name}: {len(missing)} of its {len(members)} models need parts that Longtail "
-            f"does not have yet ({', '.join(lacking)}); train the first model alone with --single"
+            f"does not have yet ({', '.join(lacking)}); train only the first model with --single"
         )
     return members
 
 
 def _reads_tfidf(config: Config) -> bool:
-    """Return whether linear classifiers read tf-idf, which published datasets have ready-made."""
+    """Return whether linear classifiers read tf-idf, which the published datasets contain."""
     return config.features != "dnn" and not ranks_alone(config)
 
 
 def _training(
     entry: Experiment, member: Member, repeat: int, overrides: Sequence[Mapping[str, Any]]
 ) -> _Training:
-    name = f"{member.name}-repeat-{repeat + 1}" if repeat else member.name
+    name = member.name
+    if repeat:
+        name += f"-repeat-{repeat + 1}"
     return _Training(member, name, repeat, entry.config(member, overrides, repeat))
 
 
@@ -178,33 +185,33 @@ def _run(
     options: _Options,
     share: float,
 ) -> Result:
-    """Train what is missing, measure, write the result, and return it.
+    """Train missing models, evaluate, write the result and return it.
 
     Args:
         entry: the experiment.
         trainings: the models, repeat by repeat.
-        documents: what to train on and to measure by.
-        folder: where everything is kept.
-        overrides: settings in place of those of the recipe.
-        options: device, threads and the like.
-        share: the share that ``documents`` are of all.
+        documents: the training and test documents.
+        folder: the folder of the run.
+        overrides: settings that replace those of the recipe.
+        options: device, threads and so on.
+        share: the share of all documents that ``documents`` have.
     """
     mask = documents.filter_file(folder.root)
     measures: list[Measure] = []
-    for training in trainings:  # all of them, before any is loaded again
+    for training in trainings:  # all of them before the first is loaded
         _train(training, documents, folder, options)
     for repeat in dict.fromkeys(training.repeat for training in trainings):
-        own = [training for training in trainings if training.repeat == repeat]
+        members = [training for training in trainings if training.repeat == repeat]
         lists = []
-        for training in own:
+        for training in members:
             ranked = _predictions(training, documents, folder, entry.labels, options)
             hours = folder.seconds(training.name) / 3600
             measures.append(
                 _measure(training.member.name, repeat, ranked, documents, entry, mask, hours)
             )
             lists.append(ranked)
-        if len(own) > 1:
-            hours = sum(folder.seconds(training.name) for training in own) / 3600
+        if len(members) > 1:
+            hours = sum(folder.seconds(training.name) for training in members) / 3600
             with pool.threads(options.threads):
                 joined = fused(lists, entry.fusion, entry.labels)
             measures.append(_measure(ENSEMBLE, repeat, joined, documents, entry, mask, hours))
@@ -216,21 +223,21 @@ def _run(
 
 
 def _train(training: _Training, documents: Documents, folder: RunFolder, options: _Options) -> None:
-    """Train a model into its folder, unless it is there already."""
-    place = folder.model(training.name)
+    """Train a model into its folder, unless the folder exists."""
+    path = folder.model(training.name)
     folder.begin(training.name, training.config)
-    if place.exists():
-        open_folder(place)  # refuses one that is damaged
-        log.info("%s: is there, and not trained again", place)
+    if path.exists():
+        open_folder(path)  # refuses a damaged one
+        log.info("%s: exists and is not trained again", path)
         return
     begin = time.perf_counter()
     try:
         train_to_folder(
             documents.train,
-            place,
+            path,
             training.config,
             threads=options.threads,
-            resume=is_interrupted(place),
+            resume=is_interrupted(path),
             ignore_memory=options.ignore_memory,
             device=options.device,
         )
@@ -242,11 +249,11 @@ def _predictions(
     training: _Training, documents: Documents, folder: RunFolder, k: int, options: _Options
 ) -> sparse.csr_array:
     """Return the (n, L) raw scores of each test document's ``k`` best labels, best first."""
-    place = folder.predictions(training.name)
+    path = folder.predictions(training.name)
     n_labels = documents.train.n_labels
     made_from = content_hash(open_folder(folder.model(training.name), verify="size").manifest, k)
     try:
-        kept = open_folder(place)
+        kept = open_folder(path)
     except ModelFolderError:
         kept = None
     if kept is not None and kept.manifest.config_hash == made_from:
@@ -254,7 +261,7 @@ def _predictions(
     model = load_model(folder.model(training.name), options.device)
     with pool.threads(options.threads):
         ranked = model.raw_scores(documents.test, min(k, n_labels), model.config.search)
-    with write_folder(place, config_hash=made_from) as writer:
+    with write_folder(path, config_hash=made_from) as writer:
         writer.write_arrays(_ARRAYS, csr_arrays(ranked))
     return ranked
 
@@ -268,18 +275,18 @@ def _measure(
     mask: Path | None,
     hours: float,
 ) -> Measure:
-    """Return the metrics of some predictions, in percent.
+    """Return the metrics of predictions in percent.
 
     Args:
-        name: of the member, or ensemble.
-        repeat: which repeat it is of.
+        name: name of the member, or "ensemble".
+        repeat: number of the repetition.
         ranked: the predictions for the test documents.
-        documents: the test documents, and those of training for the propensities.
-        entry: the experiment, for A and B.
+        documents: the test documents, and the training documents for the propensities.
+        entry: the experiment, for the constants of the propensities.
         mask: the filter file.
-        hours: of training.
+        hours: training time.
     """
-    found = evaluate_predictions(
+    measured = evaluate_predictions(
         Predictions(ranked, documents.train.labels),
         documents.test,
         documents.train,
@@ -287,7 +294,7 @@ def _measure(
         propensity=entry.published_dataset.propensity,
         mask=mask,
     )
-    metrics = {metric: 100 * value for metric, value in found.evaluation.metrics.items()}
+    metrics = {metric: 100 * value for metric, value in measured.evaluation.metrics.items()}
     return Measure(name, repeat, metrics, hours)
 
 
@@ -298,13 +305,13 @@ def _reasons(
     overrides: Sequence[Mapping[str, Any]],
     share: float,
 ) -> list[str]:
-    """Return in words why measured and published numbers cannot be compared; none if they can."""
+    """Return the reasons why measured and published numbers cannot be compared, as sentences."""
     reasons = list(documents.differences)
     if share < 1:
         reasons.append(f"a share of {share:g} of the documents")
     recipe = comparable_settings(entry.config(first.member))
-    own = comparable_settings(first.config)
-    changed = [path for path in own if recipe.get(path) != own[path]]
+    used = comparable_settings(first.config)
+    changed = [path for path in used if recipe.get(path) != used[path]]
     if overrides and changed:
         reasons.append(f"settings other than the recipe's: {', '.join(changed)}")
     return reasons
@@ -318,8 +325,12 @@ def _result(
     mask: Path | None,
     reasons: tuple[str, ...],
 ) -> Result:
+    deviations = []
+    if entry.note:
+        deviations.append(entry.note)
     preset = METHODS[entry.method].presets.get(entry.preset)
-    deviations = () if preset is None else preset.deviations
+    if preset is not None:
+        deviations += preset.deviations
     return Result(
         experiment=entry.name,
         dataset=entry.published_dataset.title,
@@ -338,5 +349,5 @@ def _result(
         measures=tuple(measures),
         comparisons=tuple(compared(entry, measures)),
         not_comparable=reasons,
-        deviations=(*((entry.note,) if entry.note else ()), *deviations),
+        deviations=tuple(deviations),
     )

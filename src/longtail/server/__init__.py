@@ -1,1 +1,1 @@
-"""A model behind HTTP: endpoints, micro-batches, limits, the page."""
+"""The HTTP server: endpoints, micro-batches, limits and the web page."""

@@ -1,6 +1,4 @@
-"""The bodies that the server answers with, as frozen Structs: also the schemas of the OpenAPI
-document.
-"""
+"""Response bodies as frozen Structs; the OpenAPI document takes its schemas from them."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ __all__ = [
 
 
 class SuggestedLabel(msgspec.Struct, frozen=True, gc=False):
-    """One label of a document."""
+    """A label suggested for a document."""
 
     id: str
     name: str
@@ -46,21 +44,21 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 class ModelName(msgspec.Struct, frozen=True):
-    """Which model answered."""
+    """Name and version of the model that answered."""
 
     name: str
     version: str
 
 
 class PredictResponse(msgspec.Struct, frozen=True):
-    """One prediction a document, in the order of the request."""
+    """One prediction per document, in the order of the request."""
 
     predictions: list[Prediction]
     model: ModelName
 
 
 class Highlight(msgspec.Struct, frozen=True):
-    """A span of the text in Unicode code points, and what the n-grams that touch it add."""
+    """A span of the text in Unicode code points, with the summed weight of its n-grams."""
 
     start: int
     end: int
@@ -68,9 +66,9 @@ class Highlight(msgspec.Struct, frozen=True):
 
 
 class ExplainResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a label: the fields of ``longtail explain --json``, and which words of the text did it.
+    """Explanation of a label: the fields of ``longtail explain --json`` and the words behind it.
 
-    ``steps`` and ``path_score`` are those of one model; ``members`` and ``score`` of an ensemble.
+    A single model fills ``steps`` and ``path_score``, an ensemble ``members`` and ``score``.
     """
 
     label: str
@@ -85,33 +83,31 @@ class ExplainResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PathNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node of the label tree; ``score`` is the product of those from the root to it, before
-    calibration.
-    """
+    """A node of the label tree; ``score`` is the product along its path, before calibration."""
 
     node: int
     score: float
     labels: int
     names: list[str]
     on_path: bool
-    label: str | None = None  # of the last level alone
+    label: str | None = None  # on the last level only
 
 
 class PathLevel(msgspec.Struct, frozen=True):
-    """Nodes of a level that the beam kept, best first."""
+    """Nodes that the beam kept on a level, best first."""
 
     level: int
     nodes: list[PathNode]
 
 
 class PathResponse(msgspec.Struct, frozen=True):
-    """The way to a label, coarse to fine; empty where there is no label tree."""
+    """The path to a label from the root down; empty for a model without a label tree."""
 
     levels: list[PathLevel]
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Of answered predictions in the last five minutes."""
+    """Latency of the predictions answered in the last five minutes."""
 
     requests: int
     p50_ms: float | None
@@ -119,7 +115,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """What is served."""
+    """The served model: method, size, metrics, abilities and limits."""
 
     name: str
     version: str
@@ -135,11 +131,11 @@ class ModelInfo(msgspec.Struct, frozen=True):
     card: str
     latency: Latency
     limits: dict[str, float]
-    shards: list[int] | None  # those of the labels that are answered with; null: all
+    shards: list[int] | None  # shards of the labels that are loaded; null: all
 
 
 class FoundLabel(msgspec.Struct, frozen=True):
-    """A label, and how many training documents have it."""
+    """A label with its number of training documents."""
 
     id: str
     name: str
@@ -147,16 +143,14 @@ class FoundLabel(msgspec.Struct, frozen=True):
 
 
 class LabelsResponse(msgspec.Struct, frozen=True):
-    """The first of all labels found."""
+    """The first matching labels, and the number of all matches."""
 
     labels: list[FoundLabel]
     total: int
 
 
 class NeighbourLabel(msgspec.Struct, frozen=True):
-    """A related label; ``weight`` is null where all that is known is that it is a sibling in the
-    label tree.
-    """
+    """A related label; ``weight`` is null for siblings in the label tree."""
 
     id: str
     name: str
@@ -171,7 +165,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class LabelResponse(msgspec.Struct, frozen=True):
-    """All that is known of a label."""
+    """A label with its text, aliases, frequency, related labels and example documents."""
 
     id: str
     name: str
@@ -184,12 +178,12 @@ class LabelResponse(msgspec.Struct, frozen=True):
 
 
 class ReloadResponse(msgspec.Struct, frozen=True):
-    """The version that is served now."""
+    """The version that is served after a reload."""
 
     version: str
 
 
 class StatusResponse(msgspec.Struct, frozen=True):
-    """live, ready, or not."""
+    """``live`` or ``ready``."""
 
     status: str

@@ -1,4 +1,4 @@
-"""The application: every endpoint, the page and its documentation, and errors as problem details."""
+"""The application: all endpoints, the page and its documentation, and errors as problem details."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from longtail.server.docs_page import docs_page
 from longtail.server.endpoints import Server
 from longtail.server.front import FAILED, NOBODY, ClientLeft, Front
-from longtail.server.openapi import ENDPOINTS, openapi_document
+from longtail.server.openapi import ENDPOINTS, docs_page, openapi_document
 from longtail.server.problem_details import PROBLEM_TYPE, Refusal, problem_bytes
 from longtail.server.request_source import SourceCheck
 
@@ -31,7 +30,7 @@ _TYPES = {
 
 
 async def _file(path: Path) -> Response:
-    """Return a file of the page, from memory of the disk: they are few and small."""
+    """Return a file of the page; the files are few and small."""
     headers = {"cache-control": "no-cache"}
     return Response(
         path.read_bytes(), headers=headers, media_type=f"{_TYPES[path.suffix]}; charset=utf-8"
@@ -39,9 +38,7 @@ async def _file(path: Path) -> Response:
 
 
 def create_app(server: Server) -> Front:
-    """Return the application: all endpoints, the page and its documentation, behind what every
-    request passes.
-    """
+    """Return the application: all endpoints, the page and its documentation, behind a Front."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -81,20 +78,20 @@ def create_app(server: Server) -> Front:
 
 def _add_pages(app: FastAPI, document: dict[str, Any]) -> None:
     files = {file.name: file for file in (_HERE / "static").iterdir() if file.suffix in _TYPES}
-    described = msgspec.json.encode(document)
+    openapi_json = msgspec.json.encode(document)
     documentation = docs_page(document).encode()
 
     async def page(request: Request) -> Response:
         return await _file(_HERE / "page.html")
 
     async def static(request: Request) -> Response:
-        file = files.get(request.path_params["name"])  # no path of a request reaches the disk
+        file = files.get(request.path_params["name"])  # not a path: only known files are read
         if file is None:
             raise HTTPException(404)
         return await _file(file)
 
     async def openapi(request: Request) -> Response:
-        return Response(described, media_type="application/json")
+        return Response(openapi_json, media_type="application/json")
 
     async def docs(request: Request) -> Response:
         return Response(documentation, media_type="text/html; charset=utf-8")
@@ -111,29 +108,28 @@ def _add_pages(app: FastAPI, document: dict[str, Any]) -> None:
 async def _refused(request: Request, error: Exception) -> Response:
     refusal = cast("Refusal", error)
     body = problem_bytes(refusal, request.url.path, request.scope["request_id"])
-    headers = dict(refusal.headers) | ({"connection": "close"} if refusal.close else {})
+    headers = dict(refusal.headers)
+    if refusal.close:
+        headers["connection"] = "close"
     return Response(body, refusal.status, headers, PROBLEM_TYPE.decode())
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
-    found = cast("HTTPException", error)
+    exception = cast("HTTPException", error)
     titles = {404: "Not found", 405: "Method not allowed"}
     details = {
-        404: "there is nothing here; /docs lists what there is",
-        405: f"{request.method} is not possible here",
+        404: "unknown path; /docs lists all paths",
+        405: f"{request.method} is not allowed for this path",
     }
-    status = found.status_code
-    headers = dict(found.headers or {})
-    return await _refused(
-        request,
-        Refusal(
-            status, titles.get(status, found.detail), details.get(status, found.detail), headers
-        ),
-    )
+    status = exception.status_code
+    title = titles.get(status, exception.detail)
+    detail = details.get(status, exception.detail)
+    headers = dict(exception.headers or {})
+    return await _refused(request, Refusal(status, title, detail, headers))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Return 500; the error goes on to the front, which logs it."""
+    """Return 500; the error is raised again in :class:`Front`, which logs it."""
     return await _refused(request, FAILED)
 
 

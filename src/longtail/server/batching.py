@@ -1,11 +1,13 @@
-"""Micro-batches: documents of all waiting requests go through the model together, in a queue
-bounded by time.
+"""Micro-batches: documents of waiting requests are predicted together; the wait is bounded.
 
-One thread runs the model, or a few do. Each takes what waits, up to some number of documents, and
-never waits for more. A request of more documents goes through the model in pieces, and is left off
-where nobody waits for it any more. A request is refused when those before it would keep it waiting
-for longer than the bound: documents that wait, times the moving average of seconds a document, what
-is left of batches under way, and how late the event loop is."""
+One thread runs the model, or a few do. Each takes the waiting documents, up to the size of a batch,
+and never waits for more. A larger request is predicted in pieces, and stopped when its client no
+longer waits.
+
+A request is refused when its expected wait exceeds the bound. The expected wait is the number of
+waiting documents times the moving average of seconds per document, plus the remaining time of
+running batches, plus the lag of the event loop.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,16 @@ from longtail.server.problem_details import overloaded
 
 __all__ = ["BatchObserver", "Batcher", "Job"]
 
-T = TypeVar("T")  # what is asked for a document
-R = TypeVar("R")  # what a document is given
+T = TypeVar("T")  # item of a request: a document with its options
+R = TypeVar("R")  # result of an item
 
-_REST_SECONDS = 1.0  # after the queue was full, in which one thread alone runs the model
-_MANY = 16  # documents of a batch
-_SHARE = 0.1  # of the newest batch in the moving average
-_LEAST_SECONDS = 1e-6  # that a document takes
-_OF_BOUND = 0.25  # of the bound that one batch may take: who is in it waits for all of it
-_TURNS = 2  # of the event loop, from a result to the last byte of its answer
-# of the bound that these may be counted as, so that a very busy loop does not refuse everything
-_MOST_LAG = 0.75
+_REST_SECONDS = 1.0  # a single thread runs the model for this long after the queue was full
+_MANY = 16  # documents of a batch from which on it counts as large
+_SHARE = 0.1  # weight of the newest batch in moving averages
+_LEAST_SECONDS = 1e-6  # lower bound of the time per document
+_OF_BOUND = 0.25  # largest part of the bound that one batch may take: each job waits for all of it
+_TURNS = 2  # turns of the event loop between a result and the last byte of its response
+_MOST_LAG = 0.75  # largest part of the bound counted as lag, so that a busy loop refuses no request
 
 BatchObserver = Callable[[int], None]  # documents of a batch
 
@@ -50,8 +51,9 @@ class Job(Generic[T, R]):
 
 
 class Batcher(Generic[T, R]):
-    """``run(key, items)`` on threads of its own, one batch after another on each; to be used from
-    one event loop.
+    """Runs ``run(key, items)`` on its own threads, one batch at a time per thread.
+
+    All methods are called from one event loop.
     """
 
     def __init__(
@@ -70,14 +72,15 @@ class Batcher(Generic[T, R]):
         self._queue_seconds = queue_seconds
         self._waiting: deque[Job[T, R]] = deque()
         self._changed = threading.Condition()
-        self._documents = 0  # that wait
-        self._coming = 0  # requests whose headers are there, and who are about to wait
-        # when batches under way began, and their sizes
+        self._documents = 0  # waiting documents
+        self._coming = 0  # requests whose headers are read and whose documents will soon wait
+        # start time and size of the batch that each thread runs
         self._running: list[tuple[float, int] | None] = [None] * threads
-        # a document, of any batch and of those of many
-        self._seconds = self._many_seconds = first_seconds
-        self._lag = 0.0  # between a result and its delivery by a busy event loop, moving average
-        self._full_at = -_REST_SECONDS  # when the queue was last found full
+        # moving averages per document: of all batches, and of large ones
+        self._seconds = first_seconds
+        self._many_seconds = first_seconds
+        self._lag = 0.0  # moving average of seconds between a result and its delivery
+        self._full_at = -_REST_SECONDS  # when the queue was last full
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._threads = [
@@ -91,22 +94,22 @@ class Batcher(Generic[T, R]):
 
     @property
     def documents(self) -> int:
-        """Documents that wait."""
+        """Number of waiting documents."""
         return self._documents
 
     @property
     def waiting_seconds(self) -> float:
-        """How long a document that came now would wait for those before it."""
+        """Expected wait of a document that arrives now."""
         return self._wait(self._documents)
 
     @property
     def is_full(self) -> bool:
-        """Whether a request is to be refused; never where nothing waits."""
+        """Whether a request should be refused; false if no document waits."""
         return self._refuses(self._documents)
 
     @property
     def will_be_full(self) -> bool:
-        """Whether it is full, or will be with those that are expected."""
+        """Whether the queue is full, or will be with the expected requests."""
         return self._refuses(self._documents + self._coming)
 
     def _refuses(self, ahead: int) -> bool:
@@ -117,23 +120,33 @@ class Batcher(Generic[T, R]):
         return full
 
     def _wait(self, ahead: int) -> float:
-        """Return the seconds that so many documents take; a batch that is late says more."""
+        """Return the expected seconds until ``ahead`` documents and running batches are done.
+
+        A batch that takes longer than expected raises the time per document.
+        """
         running = list(self._running)
         now = monotonic()
-        # A long queue becomes large batches, whose documents cost less: those of small ones would
-        # keep it short.
-        seconds = self._many_seconds if ahead >= _MANY else self._seconds
-        left = late = 0.0
+        seconds = self._seconds
+        if ahead >= _MANY:  # a long queue forms large batches, which take less time per document
+            seconds = self._many_seconds
+        working = len(running)
+        if self._was_full(now):
+            working = 1
         busy = [batch for batch in running if batch is not None]
-        working = 1 if now - self._full_at < _REST_SECONDS else len(running)
+        remaining = 0.0
+        late = 0.0
         if len(busy) >= working:
-            left = max(0.0, min(count * seconds - (now - begin) for begin, count in busy))
+            remaining = max(0.0, min(count * seconds - (now - begin) for begin, count in busy))
             late = min((now - begin) / max(count, _MANY) for begin, count in busy)
-        return ahead * max(seconds, late) / working + left
+        return ahead * max(seconds, late) / working + remaining
+
+    def _was_full(self, now: float) -> bool:
+        return now - self._full_at < _REST_SECONDS
 
     def expect(self) -> None:
-        """Count a request as waiting until the event loop has come round to it: many may come in
-        one turn of it.
+        """Count a request as waiting until the next turn of the event loop.
+
+        Many requests may arrive in one turn.
         """
         self._coming += 1
         self._loop.call_soon(self._came)
@@ -142,10 +155,10 @@ class Batcher(Generic[T, R]):
         self._coming -= 1
 
     async def submit(self, key: Hashable, items: Sequence[T], seconds: float) -> Job[T, R]:
-        """Return the finished job; 503 where the queue is full, or it is not done after
-        ``seconds``.
+        """Return the finished job.
 
-        A caller that is cancelled leaves a job that is not run.
+        Raises 503 if the queue is full, or if the job is not done after ``seconds``. The job of a
+        cancelled caller is not run.
         """
         if self.is_full:
             raise overloaded("too many documents wait; try again")
@@ -165,7 +178,7 @@ class Batcher(Generic[T, R]):
         return job
 
     def close(self) -> None:
-        """Finish what waits, then end the thread."""
+        """Run all waiting jobs, then end the threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -191,13 +204,14 @@ class Batcher(Generic[T, R]):
             self._many_seconds += _SHARE * (seconds / count - self._many_seconds)
 
     def _next(self, thread: int) -> list[Job[T, R]]:
-        """Return the first job that waits and others of its key; empty at the end.
+        """Return the first waiting job and others of its key; empty after :meth:`close`.
 
-        Where more comes than can be done, all but the first thread rest: the event loop, which
-        refuses it, needs a core to be quick."""
+        Under overload only the first thread runs: the event loop needs a core to refuse requests
+        quickly.
+        """
         with self._changed:
             while True:
-                rests = thread > 0 and monotonic() - self._full_at < _REST_SECONDS
+                rests = thread > 0 and self._was_full(monotonic())
                 if not rests and (batch := self._take()):
                     self._running[thread] = (
                         monotonic(),
@@ -207,10 +221,13 @@ class Batcher(Generic[T, R]):
                 self._running[thread] = None
                 if self._closed:
                     return []
-                self._changed.wait(_REST_SECONDS if rests else None)
+                if rests:
+                    self._changed.wait(_REST_SECONDS)
+                else:
+                    self._changed.wait()
 
     def _take(self) -> list[Job[T, R]]:
-        """Take a batch out of the queue, and with it all that nobody waits for any more."""
+        """Remove a batch from the queue, and all jobs whose clients no longer wait."""
         now = monotonic()
         quick = int(_OF_BOUND * self._queue_seconds / max(self._many_seconds, _LEAST_SECONDS))
         room = min(self._batch_documents, max(quick, _MANY))
@@ -253,7 +270,7 @@ class Batcher(Generic[T, R]):
         for job in batch:
             last = first + len(job.items)
             if job.done.done():
-                pass  # whoever waited has left
+                pass  # the client has left
             elif isinstance(results, Exception):
                 job.done.set_exception(results)
             else:

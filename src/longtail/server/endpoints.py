@@ -1,4 +1,4 @@
-"""What the endpoints do: from a request to what the service answers, and back."""
+"""The endpoints: each decodes its request, calls the service and encodes the response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from longtail.server.answers import (
     SuggestedLabel,
 )
 from longtail.server.batching import Batcher
-from longtail.server.body_reading import read_json_body
 from longtail.server.front import ClientLeft, Receive, Scope
 from longtail.server.problem_details import Refusal, overloaded
 from longtail.server.reloading import Reloader
@@ -36,6 +35,7 @@ from longtail.server.requests import (
     PathRequest,
     PredictRequest,
     decode,
+    read_json_body,
 )
 from longtail.server.service import Asked, BatchKey
 from longtail.server.settings import ServerSettings
@@ -45,14 +45,11 @@ __all__ = ["Server"]
 
 T = TypeVar("T")
 
-# seconds of expected wait from which on it is looked whether the client is still there
-_WATCHED = 0.02
-# threads for all but predictions, and requests that may wait for them
-_LANES = 2
-_WAIT_FOR_LANE = 16
-
+_WATCHED = 0.02  # expected wait in seconds from which on a disconnecting client is noticed
+_LANES = 2  # threads for all requests except predictions
+_WAIT_FOR_LANE = 16  # requests that may wait for them
 # headers of a proxy, or of a web page
-_THROUGH_OTHERS = frozenset(("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin"))
+_FORWARDED = frozenset(("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin"))
 
 _predict_decoder = msgspec.json.Decoder(PredictRequest)
 _explain_decoder = msgspec.json.Decoder(ExplainRequest)
@@ -61,21 +58,20 @@ _encoder = msgspec.json.Encoder()
 
 
 class Server:
-    """What the endpoints of one process share."""
+    """The endpoints of one process, and the state that they share."""
 
     def __init__(self, settings: ServerSettings, reloader: Reloader, telemetry: Telemetry) -> None:
         self.settings = settings
         self.reloader = reloader
         self.telemetry = telemetry
         self.is_ready = True
-        # workers, that the folder has another model
-        self.tell_others: Callable[[], None] = lambda: None
+        self.notify_workers: Callable[[], None] = lambda: None  # that the folder was reloaded
         self.batcher: Batcher[Asked, list[SuggestedLabel]] | None = None
         self._lanes = ThreadPoolExecutor(_LANES, "longtail-lane")
         self._in_lanes = 0
 
     def start(self) -> None:
-        """Begin to take requests; to be called in the event loop."""
+        """Start the batcher; to be called in the event loop."""
         service = self.reloader.current
         self.batcher = Batcher(
             _predict_batch,
@@ -91,19 +87,19 @@ class Server:
         self.reloader.on_change(service)
 
     def stop(self) -> None:
-        """Finish what waits."""
+        """Finish the waiting requests."""
         if self.batcher is not None:
             self.batcher.close()
         self._lanes.shutdown(cancel_futures=True)
 
     async def predict(self, request: Request) -> Response:
-        """Return the labels of documents; the front takes the shorter way to the same."""
+        """Return the labels of documents; :class:`Front` calls :meth:`predicted` directly."""
         return Response(
             await self.predicted(request.scope, request.receive), media_type="application/json"
         )
 
     async def predicted(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the labels of documents, gathered with those of other requests."""
+        """Return the JSON with the labels of documents, batched with other requests."""
         begin = monotonic()
         limits = self.settings.limits
         asked = decode(await read_json_body(scope, receive, limits), _predict_decoder)
@@ -111,23 +107,21 @@ class Server:
         service = self.reloader.current
         batcher = self.batcher
         assert batcher is not None
-        k = int(asked.k)
-        exclude = tuple(asked.exclude)
-        beam_size = None if asked.beam_size is None else int(asked.beam_size)
-        items = [Asked(document.text, k, asked.threshold, exclude) for document in asked.documents]
-        found: list[list[SuggestedLabel]] = []
+        key = service.key(int(asked.k), _whole(asked.beam_size))
+        items = _items(asked)
+        results: list[list[SuggestedLabel]] = []
         submitted = finished = monotonic()
         model_seconds = 0.0
         if items:
-            work = batcher.submit(service.key(k, beam_size), items, limits.request_seconds)
             watched = batcher.waiting_seconds > _WATCHED
+            work = batcher.submit(key, items, limits.request_seconds)
             job = await (_unless_gone(work, receive) if watched else work)
-            found = job.done.result()
+            results = job.done.result()
             model_seconds = job.finished - job.started
             finished = job.finished
         predictions = [
             Prediction(document.id, labels)
-            for document, labels in zip(asked.documents, found, strict=True)
+            for document, labels in zip(asked.documents, results, strict=True)
         ]
         body = _encoder.encode(PredictResponse(predictions, service.name))
         queue_seconds = finished - submitted - model_seconds
@@ -137,7 +131,7 @@ class Server:
         return body
 
     async def explain(self, request: Request) -> Response:
-        """Return why a label came out."""
+        """Explain a label of a text."""
         asked = decode(
             await read_json_body(request.scope, request.receive, self.settings.limits),
             _explain_decoder,
@@ -146,7 +140,7 @@ class Server:
         return _json(await self._in_lane(self.reloader.current.explain, asked.text, asked.label))
 
     async def path(self, request: Request) -> Response:
-        """Return the way through the label tree."""
+        """Return the path to a label through the label tree."""
         asked = decode(
             await read_json_body(request.scope, request.receive, self.settings.limits),
             _path_decoder,
@@ -159,12 +153,12 @@ class Server:
         )
 
     async def labels(self, request: Request) -> Response:
-        """Return labels that hold the query."""
+        """Return labels that contain the query."""
         query = request.query_params.get("query", "")
         limit = request.query_params.get("limit", str(FOUND))
         if len(query) > LONGEST_QUERY:
-            found = f"query: found {len(query)} characters; expected at most {LONGEST_QUERY}"
-            raise Refusal(422, "Wrong parameter", found)
+            detail = f"query: found {len(query)} characters; expected at most {LONGEST_QUERY}"
+            raise Refusal(422, "Wrong parameter", detail)
         if not (
             limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MOST_FOUND
         ):
@@ -175,17 +169,25 @@ class Server:
         return _json(await self._in_lane(lambda: service.index.find(query, int(limit))))
 
     async def label(self, request: Request) -> Response:
-        """Return all that is known of a label."""
+        """Describe a label."""
         label = request.query_params.get("id")
         if label is None:
             raise Refusal(422, "Wrong parameter", "id: missing; expected the id or name of a label")
         return _json(await self._in_lane(self.reloader.current.label, label))
 
     async def model(self, request: Request) -> Response:
-        """Return what is served."""
+        """Describe the served model."""
         service = self.reloader.current
         limits = self.settings.limits
         trained = service.model
+        metrics: dict[str, float] = {}
+        measured_on = ""
+        if trained.metrics is not None:
+            metrics = trained.metrics.metrics
+            measured_on = trained.metrics.measured_on
+        shards = None
+        if self.settings.shards is not None:
+            shards = sorted(set(self.settings.shards))
         return _json(
             ModelInfo(
                 name=service.name.name,
@@ -193,8 +195,8 @@ class Server:
                 method=trained.config.method,
                 labels=len(trained.labels),
                 documents=trained.facts.documents,
-                metrics={} if trained.metrics is None else trained.metrics.metrics,
-                measured_on="" if trained.metrics is None else trained.metrics.measured_on,
+                metrics=metrics,
+                measured_on=measured_on,
                 calibrated=trained.calibration is not None,
                 has_tree=service.has_tree,
                 has_text=service.has_text,
@@ -209,43 +211,40 @@ class Server:
                     "beam_size": LARGEST_BEAM,
                     "exclude": MOST_EXCLUDED,
                 },
-                shards=None if self.settings.shards is None else sorted(set(self.settings.shards)),
+                shards=shards,
             )
         )
 
     async def reload(self, request: Request) -> Response:
-        """Load the model folder again; in other worker processes soon after."""
+        """Load the model folder again; other worker processes follow soon after."""
         self._check_reload(request)
         try:
             service = await self.reloader.reload()
         except (LongtailError, OSError) as error:
-            raise Refusal(409, "Not reloaded", f"the old model goes on: {error}") from None
-        self.tell_others()
+            detail = f"the previous model is still served: {error}"
+            raise Refusal(409, "Not reloaded", detail) from None
+        self.notify_workers()
         return _json(ReloadResponse(service.name.version))
 
     def _check_reload(self, request: Request) -> None:
-        """Refuse all but holders of the token, or, where there is none, programs on this machine."""
+        """Refuse a reload without a token, unless a program on this machine asks for it."""
         if self.settings.token is not None:
             return
-        host = "" if request.client is None else request.client.host
-        through_others = _THROUGH_OTHERS & set(request.headers)
-        if (
-            not self.settings.is_loopback
-            or through_others
-            or not (host.startswith("127.") or host == "::1")
-        ):
-            raise Refusal(
-                403,
-                "Forbidden",
-                "expected a token, or a call from this machine to a server bound to it",
-            )
+        host = ""
+        if request.client is not None:
+            host = request.client.host
+        is_forwarded = bool(_FORWARDED & set(request.headers))
+        is_local = host.startswith("127.") or host == "::1"
+        if is_forwarded or not is_local or not self.settings.is_loopback:
+            detail = "expected a token, or a call from this machine to a server bound to it"
+            raise Refusal(403, "Forbidden", detail)
 
     async def live(self, request: Request) -> Response:
-        """Say that the process runs."""
+        """Report that the process runs."""
         return _json(StatusResponse("live"))
 
     async def ready(self, request: Request) -> Response:
-        """Say whether requests should be sent here."""
+        """Report whether requests should be sent here; 503 if not."""
         if not self.is_ready:
             raise Refusal(503, "Not ready", "the server is about to stop", {"retry-after": "1"})
         return _json(StatusResponse("ready"))
@@ -258,7 +257,7 @@ class Server:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _in_lane(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run on a thread beside predictions; 503 where too many wait for that."""
+        """Run on a thread beside predictions; 503 if too many requests wait for one."""
         if self._in_lanes >= _WAIT_FOR_LANE:
             self.telemetry.shed()
             raise overloaded("too many requests wait; try again")
@@ -277,16 +276,16 @@ class Server:
     def _left_lane(self, future: asyncio.Future[Any]) -> None:
         self._in_lanes -= 1
         if not future.cancelled():
-            future.exception()  # seen, also where nobody waits any more
+            future.exception()  # retrieved, so that asyncio logs none for a client that has left
 
 
 def _predict_batch(key: Any, asked: list[Asked]) -> list[list[SuggestedLabel]]:
-    own = cast("BatchKey", key)
-    return own.service.predict(own, asked)
+    batch = cast("BatchKey", key)
+    return batch.service.predict(batch, asked)
 
 
 async def _unless_gone(work: Awaitable[T], receive: Receive) -> T:
-    """Wait for work, and give it up when the client leaves."""
+    """Wait for work; cancel it when the client disconnects."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(receive())
     try:
@@ -297,6 +296,20 @@ async def _unless_gone(work: Awaitable[T], receive: Receive) -> T:
     finally:
         working.cancel()
         leaving.cancel()
+
+
+def _items(asked: PredictRequest) -> list[Asked]:
+    exclude = tuple(asked.exclude)
+    return [
+        Asked(document.text, int(asked.k), asked.threshold, exclude) for document in asked.documents
+    ]
+
+
+def _whole(number: float | None) -> int | None:
+    """Return a whole number that JSON Schema allows to be written as 5.0."""
+    if number is None:
+        return None
+    return int(number)
 
 
 def _json(answer: msgspec.Struct) -> Response:

@@ -1,8 +1,7 @@
-"""What every request passes first: its id, the token, shedding, headers of every answer, counts and
-the log.
+"""The outermost ASGI layer: request ids, token, load shedding, response headers, counts and log.
 
-It is plain ASGI, and an answer that sheds costs little: a server is never too busy to say that it
-is."""
+It is plain ASGI without routing, so that refusing a request under overload costs little.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("longtail")
 
-_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SECURITY = [
     (
         b"content-security-policy",
@@ -62,22 +61,32 @@ _BUSY_HEAD = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(
     b"%b: %b\r\n" % header
     for header in [(b"content-type", PROBLEM_TYPE), (b"retry-after", b"1"), *_SECURITY]
 )
-PREDICT = "/v1/predict"  # the path that is in a hurry
-NOBODY = 499  # the status of an answer that nobody waits for, as nginx has it
+PREDICT = "/v1/predict"  # answered here, without routing
+NOBODY = 499  # nginx's status of a response whose client has left
 FAILED = Refusal(500, "Internal error", "the server failed on this request; its log says where")
 
 
 def is_guarded(path: str) -> bool:
-    """Tell whether a path is for holders of the token alone, where the server has one."""
+    """Return whether a path needs the token, on a server that has one."""
     return path.startswith("/v1/") or path == "/metrics"
 
 
 class ClientLeft(Exception):
-    """The client went away; nobody waits for an answer."""
+    """The client disconnected before it was answered."""
 
 
 class Front:
-    """The outermost layer around the application."""
+    """The outermost layer around the application.
+
+    Args:
+        app: the application with all routes.
+        predict: answers POST /v1/predict.
+        telemetry: counts requests.
+        batcher: returns the batcher; None before the server has started.
+        token: required in ``Authorization``; None: no request needs one.
+        access_log: log a line per request.
+        source: refuses requests from other sites.
+    """
 
     def __init__(
         self,
@@ -95,7 +104,9 @@ class Front:
         self._batcher = batcher
         self._access_log = access_log
         self._source = source
-        self._token = None if token is None else token.encode()
+        self._token: bytes | None = None
+        if token is not None:
+            self._token = token.encode()
         self._prefix = secrets.token_hex(4)
         self._numbers = count(1)
 
@@ -105,16 +116,16 @@ class Front:
             return await self._app(scope, receive, send)
         begin = monotonic()
         status = 0
-        given, authorization = _headers(scope["headers"])
-        request_id = given or self._new_id()
+        request_id, authorization = _headers(scope["headers"])
+        request_id = request_id or self._new_id()
         scope["request_id"] = request_id
-        own = [(b"x-request-id", request_id.encode()), *_SECURITY]
+        common_headers = [(b"x-request-id", request_id.encode()), *_SECURITY]
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *own]
+                message["headers"] = [*message.get("headers", ()), *common_headers]
             await send(message)
 
         try:
@@ -129,16 +140,17 @@ class Front:
                 _log_request(scope, status, monotonic() - begin, request_id)
 
     def shed_early(self, headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        """Return all bytes of a 503 for a prediction of which only the headers came; None: to be
-        answered as usual.
+        """Return the bytes of a 503 for a prediction whose headers have arrived.
+
+        None if the request is to be answered as usual.
         """
         batcher = self._batcher()
         if batcher is None or self._access_log or not batcher.will_be_full:
             return None
-        given, authorization = _headers(headers)
-        if self._token is not None and not _shows(authorization, self._token):
+        request_id, authorization = _headers(headers)
+        if not self._is_authorised(authorization):
             return None
-        request_id = given or self._new_id()
+        request_id = request_id or self._new_id()
         self._telemetry.shed()
         self._telemetry.request(PREDICT, _BUSY.status)
         body = problem_bytes(_BUSY, PREDICT, request_id)
@@ -150,24 +162,29 @@ class Front:
         )
 
     def expect(self) -> None:
-        """Take note of a prediction that has just begun; to be called behind the start of its task."""
+        """Count a prediction that has just begun; to be called after the start of its task."""
         if (batcher := self._batcher()) is not None:
             batcher.expect()
 
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
 
+    def _is_authorised(self, authorization: bytes) -> bool:
+        """Return whether the header has the token, compared in constant time; true without one."""
+        if self._token is None:
+            return True
+        scheme, _, value = authorization.partition(b" ")
+        return hmac.compare_digest(value.strip(), self._token) and scheme.lower() == b"bearer"
+
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, authorization: bytes
     ) -> None:
         path: str = scope["path"]
-        if self._source is None:
-            foreign = None
-        else:
+        if self._source is not None:
             foreign = self._source.refusal(scope["method"], scope["headers"])
-        if foreign is not None:
-            return await send_refusal(foreign, scope, send)
-        if self._token is not None and is_guarded(path) and not _shows(authorization, self._token):
+            if foreign is not None:
+                return await send_refusal(foreign, scope, send)
+        if is_guarded(path) and not self._is_authorised(authorization):
             return await send_refusal(_UNAUTHORISED, scope, send)
         try:
             if path == PREDICT and scope["method"] == "POST":
@@ -180,11 +197,11 @@ class Front:
             await _send(send, NOBODY, b"", [])
 
     async def _answer_prediction(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take the short way, without routing; nothing is read of a request that is shed."""
+        """Answer a prediction without routing; the body of a refused request is not read."""
         batcher = self._batcher()
         if batcher is not None and batcher.is_full:
             self._telemetry.shed()
-            # not raised: one that is kept would gather tracebacks
+            # not raised: a constant exception would collect tracebacks
             return await send_refusal(_BUSY, scope, send)
         body = await self._predict(scope, receive)
         await _send(send, 200, body, [(b"content-type", b"application/json")])
@@ -207,43 +224,38 @@ async def send_refusal(refusal: Refusal, scope: Scope, send: Send) -> None:
 
 
 def _headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bytes]:
-    """Return the caller's request id, if it is a sound one, and what it has to show for itself."""
+    """Return the client's request id, if valid, and its Authorization header."""
     request_id = ""
     authorization = b""
     for name, value in headers:
-        if name == b"x-request-id" and _GIVEN_ID.fullmatch(value):
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             request_id = value.decode()
         elif name == b"authorization":
             authorization = value
     return request_id, authorization
 
 
-def _shows(authorization: bytes, token: bytes) -> bool:
-    """Tell whether the header has the token, in a time that does not tell how much of it is right."""
-    scheme, _, shown = authorization.partition(b" ")
-    return hmac.compare_digest(shown.strip(), token) and scheme.lower() == b"bearer"
-
-
 def _log_request(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-    """Log method, path without the query, status, ms and id: never anything of a text."""
+    """Log method, path without the query, status, milliseconds and request id, but no text."""
     log.info(
         "%s %s %d %.1f ms %s", scope["method"], _path(scope), status, 1e3 * seconds, request_id
     )
 
 
 def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
-    """Log where it failed, without the message, which may quote a text."""
-    at = error.__traceback__
-    places = []
-    while at is not None:
-        places.append(f"{at.tb_frame.f_code.co_filename.rpartition('longtail/')[2]}:{at.tb_lineno}")
-        at = at.tb_next
+    """Log the traceback without the error message, which may quote a text."""
+    frame = error.__traceback__
+    lines = []
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename.rpartition("longtail/")[2]
+        lines.append(f"{file}:{frame.tb_lineno}")
+        frame = frame.tb_next
     log.error(
         "%s in %s, request %s: %s",
         type(error).__name__,
         _path(scope),
         request_id,
-        " ".join(places[-8:]),
+        " ".join(lines[-8:]),
     )
 
 

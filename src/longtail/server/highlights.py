@@ -1,6 +1,4 @@
-"""Which words of a text speak for a label: the n-grams of an explanation, found again where they
-stand.
-"""
+"""Highlights: the n-grams of an explanation, located in the text."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ Spans = dict[tuple[int, int], float]  # code points of the text → weight
 def highlights(
     model: Model | Ensemble, text: str, explanation: Explanation | EnsembleExplanation
 ) -> list[Highlight]:
-    """Return the words that have a weight, in their order; of an ensemble, the members' weighted
-    sum.
+    """Return the words with a weight, in the order of the text.
 
-    The weight of a word is what the n-grams that touch it add, or how far the score of a network
-    falls without it."""
+    The weight of a word is the sum over the n-grams that touch it, or the decrease of a network's
+    score without the word. An ensemble adds up the weights of its members.
+    """
     weighed: Spans = {}
     if isinstance(model, Ensemble) and isinstance(explanation, EnsembleExplanation):
         for member, own in zip(model.members, explanation.members, strict=True):
@@ -47,15 +45,13 @@ def highlights(
     return _apart(weighed)
 
 
-def _add(weighed: Spans, own: Spans, share: float) -> None:
-    for span, weight in own.items():
+def _add(weighed: Spans, spans: Spans, share: float) -> None:
+    for span, weight in spans.items():
         weighed[span] = weighed.get(span, 0.0) + share * weight
 
 
 def _apart(weighed: Spans) -> list[Highlight]:
-    """Return spans that do not overlap: members may split words differently, and such are cut at
-    all borders.
-    """
+    """Return spans that do not overlap; those of members that split words differently are cut."""
     borders = sorted({at for span in weighed for at in span})
     if not borders:
         return []
@@ -73,22 +69,23 @@ def _apart(weighed: Spans) -> list[Highlight]:
 
 def _spans(model: Model, text: str, explanation: Explanation) -> Spans:
     totals = dict(explanation.summed())
-    if not explanation.sums:  # a network alone: words as they stand in the text
+    if not explanation.sums:  # of a network only: words as written in the text
         return _words_left_out(text, totals)
     if model.vectoriser is None:
         return {}
-    lowered, places = _lowered(text)
-    found: Spans = {}
+    lowered, positions = _lowered(text)
+    spans: Spans = {}
     for block in model.config.tfidf:
         for start, end, weight in _weighed_words(lowered, totals, block):
-            span = places[start], places[end - 1] + 1
-            found[span] = found.get(span, 0.0) + weight
-    return found
+            span = positions[start], positions[end - 1] + 1
+            spans[span] = spans.get(span, 0.0) + weight
+    return spans
 
 
 def _lowered(text: str) -> tuple[str, range | list[int]]:
-    """Return the text in lower case, and where each of its characters comes from: one letter
-    becomes two.
+    """Return the text in lower case, and the position in ``text`` of each of its characters.
+
+    Some letters become two in lower case.
     """
     lowered = text.lower()
     if len(lowered) == len(text):
@@ -97,40 +94,41 @@ def _lowered(text: str) -> tuple[str, range | list[int]]:
 
 
 class _Units(NamedTuple):
-    """What n-grams are made of, and which words the unit at each place stands in, or between."""
+    """The units of n-grams, and the word that each unit belongs to or stands beside."""
 
     parts: list[str]
     between: str
-    words: list[tuple[int, int]]  # in lower-case text
-    first: NDArray[np.int64]  # (units,) the word at or behind a unit
+    words: list[tuple[int, int]]  # spans in the lower-case text
+    first: NDArray[np.int64]  # (units,) the word at or after a unit
     last: NDArray[np.int64]  # (units,) the word at or before it
 
 
 def _units(lowered: str, unit: str) -> _Units:
-    """Split as tf-idf does: into words of two letters or more, or into characters with white space
-    as one blank.
+    """Split like tf-idf: into words of two letters or more, or into characters.
+
+    White space counts as one blank.
     """
     if unit == "word":
         words = [match.span() for match in _WORDS.finditer(lowered)]
         numbers = np.arange(len(words))
         return _Units([lowered[start:end] for start, end in words], " ", words, numbers, numbers)
     words = [match.span() for match in _CHUNKS.finditer(lowered)]
-    places = np.array([match.start() for match in _CHARACTERS.finditer(lowered)], np.int64)
+    positions = np.array([match.start() for match in _CHARACTERS.finditer(lowered)], np.int64)
     starts, ends = np.array(words, np.int64).reshape(-1, 2).T
-    parts = [" " if lowered[at].isspace() else lowered[at] for at in places.tolist()]
+    parts = [" " if lowered[at].isspace() else lowered[at] for at in positions.tolist()]
     return _Units(
         parts,
         "",
         words,
-        np.searchsorted(ends, places, "right"),
-        np.searchsorted(starts, places, "right") - 1,
+        np.searchsorted(ends, positions, "right"),
+        np.searchsorted(starts, positions, "right") - 1,
     )
 
 
 def _weighed_words(
     lowered: str, totals: Mapping[str, float], block: TfIdf
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield where words begin and end, with the sum of all n-grams that touch them."""
+    """Yield the start and end of words with the summed weight of the n-grams that touch them."""
     units = _units(lowered, block.unit)
     changes = np.zeros(len(units.words) + 1)  # of the sum, from one word to the next
     for length in range(block.ngram_min, block.ngram_max + 1):
@@ -140,19 +138,19 @@ def _weighed_words(
                 changes[units.first[first]] += weight
                 changes[units.last[first + length - 1] + 1] -= weight
     for (start, end), weight in zip(units.words, np.cumsum(changes[:-1]).tolist(), strict=True):
-        if abs(weight) > _NOTHING:  # what is left of sums and differences is not a weight
+        if abs(weight) > _NOTHING:  # beyond rounding errors of the cumulative sum
             yield start, end, weight
 
 
 def _words_left_out(text: str, totals: Mapping[str, float]) -> Spans:
-    """Return every occurrence, in upper and lower case, of words whose absence changes the score."""
+    """Return all occurrences, in any case, of words whose absence changes the score."""
     words = {normalize("NFC", word).casefold(): weight for word, weight in totals.items() if weight}
     if not words:
         return {}
     one = "|".join(map(re.escape, sorted(totals, key=len, reverse=True)))
-    found: Spans = {}
+    spans: Spans = {}
     for match in re.finditer(rf"(?<!\w)(?:{one})(?!\w)", text, re.IGNORECASE):
         weight = words.get(normalize("NFC", match[0]).casefold())
         if weight:
-            found[match.span()] = weight
-    return found
+            spans[match.span()] = weight
+    return spans

@@ -1,6 +1,4 @@
-"""One connection of a client: bounds of size and time before there is a request, and after an
-answer.
-"""
+"""Client connections: limits of size and time before a request is complete and after its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from longtail.server.front import PREDICT, Front
@@ -25,19 +23,18 @@ __all__ = ["Connection", "RefusedConnections", "connections_of"]
 
 log = logging.getLogger("longtail")
 
-# that a connection is not read after a 503: a client that retries at once takes time from others
-_SHED_SECONDS = 0.05
-_LINGER_SECONDS = 1.0  # between a refusal and the end, in which the client can read the answer
-_LINGER_BYTES = 1_000_000  # that are thrown away meanwhile
-_SLOWEST_READER = 1000  # bytes a second of an answer that a client must take
-_HEADER_OVERHEAD = 4  # bytes of a header beside its name and value
-_LOG_SECONDS = 60.0  # between two log lines about the same kind of refusal
-_CHUNK_BYTES = 64  # mean size of a chunk, below which only so many are taken
+_SHED_SECONDS = 0.05  # pause of reading after a 503: immediate retries take time from others
+_LINGER_SECONDS = 1.0  # between a refusal and closing, for the client to read the answer
+_LINGER_BYTES = 1_000_000  # discarded in this time, at most
+_SLOWEST_READER = 1000  # bytes per second of an answer that a client must read
+_HEADER_OVERHEAD = 4  # bytes of a header besides its name and value
+_LOG_SECONDS = 60.0  # between two log lines for the same reason of refusal
+_CHUNK_BYTES = 64  # mean size of chunks below which their number is limited
 _PREDICT_URL = PREDICT.encode()
 
 
 class _Refusal(NamedTuple):
-    """An answer to what is no request: without a request id, and without problem details."""
+    """An answer to an invalid request: plain text, without a request id."""
 
     reason: str  # label of the metric
     status: HTTPStatus
@@ -55,7 +52,7 @@ class _Refusal(NamedTuple):
 
 _NOT_HTTP = _Refusal("not_http", HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
 _TOO_SLOW = _Refusal(
-    "slow_headers", HTTPStatus.REQUEST_TIMEOUT, "The headers did not come in time."
+    "slow_headers", HTTPStatus.REQUEST_TIMEOUT, "The headers did not arrive in time."
 )
 _LONG_URL = _Refusal("long_url", HTTPStatus.REQUEST_URI_TOO_LONG, "The URL is too long.")
 _LARGE_HEADERS = _Refusal(
@@ -64,7 +61,7 @@ _LARGE_HEADERS = _Refusal(
     "There are too many headers, or they are too large.",
 )
 _SMALL_CHUNKS = _Refusal(
-    "small_chunks", HTTPStatus.BAD_REQUEST, "The body comes in too many small chunks."
+    "small_chunks", HTTPStatus.BAD_REQUEST, "The body has too many small chunks."
 )
 _PIPELINED = _Refusal(
     "pipelined", HTTPStatus.TOO_MANY_REQUESTS, "There are too many requests without an answer."
@@ -78,7 +75,7 @@ _TOO_MANY = _Refusal(
 
 
 class RefusedConnections:
-    """Counts what is refused outside of a request, and logs one line a minute for each reason."""
+    """Counts refusals outside of requests, and logs one line per minute and reason."""
 
     def __init__(self, telemetry: Telemetry, clock: Callable[[], float] = monotonic) -> None:
         self._telemetry = telemetry
@@ -99,25 +96,31 @@ class RefusedConnections:
         log.warning("refused: %s, %d since the last such line", reason, count)
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, with bounds for what it takes without any.
+class SharedByConnections(NamedTuple):
+    """Limits and state shared by all connections of a process."""
 
-    The URL, the number and the bytes of headers, the number of small chunks and of pipelined
-    requests are bounded, and so is the number of connections. A timer runs whenever the client has
-    to send something or to read an answer. Predictions that are shed are answered as soon as their
-    headers are there, without a task: under overload this is most of what a server does.
+    limits: Limits
+    connections: int  # largest number of connections
+    front: Front  # refuses predictions under overload
+    refused: RefusedConnections
+    # connections without a request that is being answered, the longest waiting first
+    waiting: dict[Connection, None]
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with limits.
+
+    The URL, the number and bytes of headers, the number of small chunks, of pipelined requests and
+    of connections are limited. A timer runs whenever the client has to send something or to read
+    an answer. Under overload, predictions are refused as soon as their headers have arrived,
+    without a task.
 
     Args:
         config: uvicorn's settings.
         server_state: connections and tasks of the whole server.
         app_state: state for the application.
         _loop: the event loop.
-        limits: of size and time.
-        connections: largest number of connections of this process.
-        waiting: all connections without a request that is being answered, the longest waiting
-        first.
-        front: sheds predictions.
-        refused: counts what is refused here.
+        shared: limits and state shared by all connections of the process.
     """
 
     def __init__(
@@ -127,40 +130,41 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        limits: Limits,
-        connections: int,
-        waiting: dict[Connection, None],
-        front: Front,
-        refused: RefusedConnections,
+        shared: SharedByConnections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._limits = limits
-        self._most_connections = connections
-        self._waiting = waiting
-        self._front = front
-        self._refused = refused
-        # of the headers, the rest of a body, or the end
+        self._limits = shared.limits
+        self._most_connections = shared.connections
+        self._waiting = shared.waiting
+        self._front = shared.front
+        self._refused = shared.refused
+        # of the headers, the remaining body, or the end of the connection
         self._deadline: asyncio.TimerHandle | None = None
         self._write_check: asyncio.TimerHandle | None = None
-        self._unsent = 0  # bytes of answers that the client had not taken at the last check
-        # bytes since the parser last came to the end of headers, a chunk or a message
-        self._unparsed = 0
+        self._unsent = 0  # bytes of answers that the client had not read at the last check
+        self._unparsed = 0  # bytes since the last end of headers, of a chunk or of a message
         self._discarded = 0  # bytes after a refusal
         self._header_count = 0
         self._header_bytes = 0
         self._chunk_count = 0  # since the client last waited for an answer
         self._body_bytes = 0
-        self._in_body = False  # the headers are there, and the body is not whole
-        self._at_end = False  # the last data ended with a whole request
+        self._in_body = False  # between the end of the headers and the end of the body
+        self._at_end = False  # the last data ended with a complete request
         self._is_refused = False
-        self._refusal = _NOT_HTTP  # of what the parser refuses next
+        self._refusal = _NOT_HTTP  # the answer when the parser stops
+        # the request that is being answered; `cycle` is that of the last pipelined one
+        self._running: RequestResponseCycle | None = None
 
     @property
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for headers; one too many takes the place of one that waits, or is refused."""
+        """Wait for headers.
+
+        Beyond the largest number of connections, the longest waiting one is closed; if none waits,
+        this one is refused.
+        """
         super().connection_made(transport)
         if len(self.connections) > self._most_connections:
             if not self._waiting:
@@ -172,6 +176,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
+        self._disconnect()
         self._waiting.pop(self, None)
         self._stop_deadline()
         self._stop_write_check()
@@ -179,7 +184,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, within the bounds of headers."""
+        """Parse data within the limits of headers."""
         if self._is_refused:
             self._discard(data)
             return
@@ -209,13 +214,13 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the URL."""
+        """Check the length of the URL."""
         super().on_url(url)
         if len(self.url) > self._limits.url_bytes:
             self._stop_parsing(_LONG_URL)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers behind a body are counted, and not kept."""
+        """Keep a header within the limits; trailers after a body are counted, but not kept."""
         self._header_count += 1
         self._header_bytes += len(name) + len(value) + _HEADER_OVERHEAD
         if (
@@ -227,7 +232,7 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin the request, or shed it."""
+        """Begin the request, or refuse it under overload."""
         if len(self.pipeline) >= self._limits.pipelined:
             self._stop_parsing(_PIPELINED)
         self._stop_deadline()
@@ -241,14 +246,14 @@ class Connection(HttpToolsProtocol):
             self._front.expect()
 
     def on_chunk_header(self) -> None:
-        """Take the size of a chunk."""
+        """Check the number of small chunks."""
         self._unparsed = 0
         self._chunk_count += 1
         if self._chunk_count > self._limits.small_chunks + self._body_bytes // _CHUNK_BYTES:
             self._stop_parsing(_SMALL_CHUNKS)
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Count the bytes of the body."""
         self._unparsed = 0
         self._body_bytes += len(body)
         super().on_body(body)
@@ -262,45 +267,43 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; for the rest of a body that nobody reads, or for the end, not
-        without bound.
-        """
+        """Wait, with a deadline, for the next request, the remaining body, or the end."""
         super().on_response_complete()
         if not self._is_answering:
             self._waiting[self] = None
         if self.transport.is_closing():
-            self._start_deadline(self._limits.body_seconds, self.transport.abort)
+            self._start_deadline(self._limits.body_seconds, self._abort)
         elif self._in_body and not self._is_answering:
             self._start_deadline(self._limits.body_seconds, self._body_too_late)
 
     def pause_writing(self) -> None:
-        """Begin to look whether the client takes its answers."""
+        """Begin to check whether the client reads its answers."""
         super().pause_writing()
         self._unsent = self.transport.get_write_buffer_size()
         self._stop_write_check()
         self._write_check = self.loop.call_later(self._limits.body_seconds, self._check_writing)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Stop checking whether the client reads."""
         self._stop_write_check()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection without a request, also where its last answer was not read."""
-        self.transport.abort()
+        """Close a connection without a request, even if its last answer was not read."""
+        self._abort()
 
     def _shed(self) -> bool:
-        """Answer at once where no other request of this connection is under way; its body is then
-        passed over.
+        """Refuse a prediction under overload without reading its body; return whether it was.
+
+        Only while no other request of this connection is being answered.
         """
         free = (
             self.cycle is not None and self.cycle.response_complete and not self.flow.write_paused
         )
         plain = self.parser.get_method() == b"POST" and self.parser.should_keep_alive()
-        if free and plain and not self.expect_100_continue:
-            answer = self._front.shed_early(self.headers)
-        else:
-            answer = None
+        if not free or not plain or self.expect_100_continue:
+            return False
+        answer = self._front.shed_early(self.headers)
         if answer is None:
             return False
         self.transport.write(answer)
@@ -310,37 +313,55 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _stop_parsing(self, refusal: _Refusal) -> None:
-        """Make the parser stop, so that ``data_received`` refuses."""
+        """Stop the parser, so that ``data_received`` refuses the request."""
         self._refusal = refusal
         raise ValueError(refusal.reason)
 
     def _refuse(self, refusal: _Refusal) -> None:
-        """Answer what is no request, unless another request is being answered, and end the
-        connection soon.
+        """Send a refusal, unless another request is being answered, and close the connection soon.
 
-        What comes meanwhile is thrown away: a socket closed with bytes unread may lose the answer.
+        Data that still arrives is discarded: a socket closed with unread bytes may lose the answer.
         """
         self._refused.count(refusal.reason)
         self._is_refused = True
         self._stop_deadline()
         if self._is_answering or self.transport.is_closing():
-            self.transport.abort()
+            self._abort()
             return
         self.transport.write(refusal.answer())
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._start_deadline(_LINGER_SECONDS, self.transport.abort)
+        self._start_deadline(_LINGER_SECONDS, self._abort)
 
     def _make_room(self) -> None:
-        """End this connection, so that another client has its place."""
+        """Close this connection in favour of another client."""
         self._refused.count("made_room")
         del self._waiting[self]
+        self._abort()
+
+    def _abort(self) -> None:
+        """End this connection now."""
+        self._disconnect()
         self.transport.abort()
+
+    def _disconnect(self) -> None:
+        """Let the request that is being answered know that nobody takes its answer.
+
+        uvicorn tells only the last of several pipelined requests, and writing to a connection that
+        has ended is an error in uvloop.
+        """
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
         if self._discarded > _LINGER_BYTES:
-            self.transport.abort()
+            self._abort()
 
     def _headers_too_late(self) -> None:
         self._deadline = None
@@ -351,16 +372,16 @@ class Connection(HttpToolsProtocol):
 
     def _body_too_late(self) -> None:
         self._deadline = None
-        if not self._is_answering:  # else the endpoint bounds the time of its body
+        if not self._is_answering:  # else the endpoint limits the time of its body
             self._refused.count("slow_body")
-            self.transport.abort()
+            self._abort()
 
     def _check_writing(self) -> None:
         self._write_check = None
         unsent = self.transport.get_write_buffer_size()
         if self._unsent - unsent < _SLOWEST_READER * self._limits.body_seconds:
             self._refused.count("slow_reader")
-            self.transport.abort()
+            self._abort()
         else:
             self._unsent = unsent
             self._write_check = self.loop.call_later(self._limits.body_seconds, self._check_writing)
@@ -383,14 +404,6 @@ class Connection(HttpToolsProtocol):
 def connections_of(
     limits: Limits, connections: int, front: Front, telemetry: Telemetry
 ) -> type[asyncio.Protocol]:
-    """Return what uvicorn calls for each connection."""
-    waiting: dict[Connection, None] = {}
-    made = partial(
-        Connection,
-        limits=limits,
-        connections=connections,
-        waiting=waiting,
-        front=front,
-        refused=RefusedConnections(telemetry),
-    )
-    return cast("type[asyncio.Protocol]", made)
+    """Return the protocol factory that uvicorn calls for each connection."""
+    shared = SharedByConnections(limits, connections, front, RefusedConnections(telemetry), {})
+    return cast("type[asyncio.Protocol]", partial(Connection, shared=shared))

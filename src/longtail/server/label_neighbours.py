@@ -1,4 +1,4 @@
-"""What stands around a label: related labels, and documents that have it."""
+"""Related labels and example documents of a label."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLE_CHARACTERS = 300
 
 @dataclass(frozen=True, eq=False)
 class LabelDocuments:
-    """Training documents by label."""
+    """Training documents, indexed by label."""
 
     texts: Strings | None
     ids: Strings | None
@@ -34,23 +34,21 @@ class LabelDocuments:
 
     @classmethod
     def of(cls, documents: Dataset, labels: Labels) -> LabelDocuments:
-        """Arrange documents, :func:`shortened` before, by the labels of a model; other labels are
-        left out.
-        """
-        own = documents.with_labels(labels, unknown="drop").label_matrix
-        return cls(documents.texts, documents.ids, own, sparse.csr_array(own.T.tocsr()))
+        """Index :func:`shortened` documents by the labels of a model; drop other labels."""
+        matrix = documents.with_labels(labels, unknown="drop").label_matrix
+        return cls(documents.texts, documents.ids, matrix, sparse.csr_array(matrix.T.tocsr()))
 
     def examples(self, column: int) -> list[Example]:
         """Return the first documents of a label."""
         if self.texts is None:
             return []
         rows = self._rows(column)[:_EXAMPLES].tolist()
-        return [
-            Example(None if self.ids is None else self.ids[row], self.texts[row]) for row in rows
-        ]
+        if self.ids is None:
+            return [Example(None, self.texts[row]) for row in rows]
+        return [Example(self.ids[row], self.texts[row]) for row in rows]
 
     def neighbours(self, column: int) -> list[tuple[int, float]]:
-        """Return labels that stand beside this one, and their cosine: n_ab / √(n_a n_b)."""
+        """Return labels that occur together with this one, and their cosine n_ab / √(n_a n_b)."""
         rows = self._rows(column)
         if not len(rows):
             return []
@@ -71,43 +69,41 @@ class LabelDocuments:
 
 
 def shortened(documents: Dataset) -> Dataset:
-    """Return the documents with the beginnings of their texts alone, which is all that is shown of
-    them.
-    """
-    if documents.texts is None:
-        texts = None
-    else:
-        texts = Strings.of([_beginning(text) for text in documents.texts])
+    """Return the documents with only the beginnings of their texts, as shown on the page."""
+    texts = documents.texts
+    if texts is not None:
+        texts = Strings.of([_beginning(text) for text in texts])
     return replace(documents, texts=texts, features=None, label_features=None, dense=None)
 
 
 def related(
     model: Model | Ensemble, column: int, documents: LabelDocuments | None
 ) -> list[NeighbourLabel]:
-    """Return labels related to one: by the model's label graph, by documents, or siblings in the
-    label tree.
+    """Return the labels related to a label.
+
+    They come from the model's label graph, from the documents, or are siblings in the label tree.
     """
     labels = model.labels
     if isinstance(model, Model) and model.label_graph is not None:
         near = neighbours(model.label_graph, labels, labels.ids[column], _NEIGHBOURS)
-        return [NeighbourLabel(own.id, own.name, own.value) for own in near]
+        return [NeighbourLabel(label.id, label.name, label.value) for label in near]
     if documents is not None:
         return [
             NeighbourLabel(labels.ids[at], labels.name(at), cosine)
             for at, cosine in documents.neighbours(column)
         ]
     return [
-        NeighbourLabel(own, labels.name(labels.column(own)), None)
-        for own in _siblings(model, labels.ids[column])
+        NeighbourLabel(sibling, labels.name(labels.column(sibling)), None)
+        for sibling in _siblings(model, labels.ids[column])
     ]
 
 
 def _siblings(model: Model | Ensemble, label: str) -> list[str]:
     """Return the most frequent labels below the same node."""
-    found = tree_of(model, label)
-    if found is None:
+    match = tree_of(model, label)
+    if match is None:
         return []
-    owner, tree = found
+    owner, tree = match
     column = owner.labels.column(label)
     parent = tree.ancestors(column)[-2]
     below = tree.order[slice(*tree.offsets[-1][parent : parent + 2])]

@@ -1,6 +1,4 @@
-"""The way through the label tree: on each level the nodes that the search kept, and those on the
-way to a label.
-"""
+"""The path to a label through the label tree, beside the nodes that the search kept."""
 
 from __future__ import annotations
 
@@ -20,23 +18,22 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["label_path", "tree_of"]
 
-_NAMES = 5  # labels that stand for a node
-_FOUND = 100  # labels of a network whose nodes are looked at
+_NAMES = 5  # labels that describe a node
+_BEST_LABELS = 100  # best labels of a network whose nodes are shown
 
 
 class _Level(NamedTuple):
-    """Nodes that the search kept on a level, best first, and the score of the one on the way to the
-    label.
-    """
+    """Nodes that the search kept on a level, best first, and the score of the label's ancestor."""
 
     nodes: NDArray[np.integer]
     scores: NDArray[np.floating]
-    own: float
+    ancestor_score: float
 
 
 def tree_of(model: Model | Ensemble, label: str | None = None) -> tuple[Model, LabelTree] | None:
-    """Return the label tree to show, and whose it is: of an ensemble, the heaviest member's that
-    knows the label.
+    """Return the label tree to show and its model.
+
+    Of an ensemble, that is the member with the largest weight that has the label.
     """
     for member in _heaviest_first(model):
         tree = _tree(member)
@@ -65,42 +62,44 @@ def _tree(model: Model) -> LabelTree | None:
 def label_path(
     model: Model | Ensemble, text: str, label: str, alternatives: int
 ) -> list[PathLevel]:
-    """Return each level's nodes, at most ``alternatives``, the label's own among them; empty
-    without a label tree.
+    """Return up to ``alternatives`` nodes per level, the label's ancestor among them.
+
+    Empty for a model without a label tree.
     """
-    found = tree_of(model, label)
-    if found is None:
+    match = tree_of(model, label)
+    if match is None:
         return []
-    owner, tree = found
+    owner, tree = match
     column = owner.labels.column(label)
     by_network = owner.neural_ranker is not None and tree is owner.neural_ranker.tree
     if by_network:
         levels = _network_levels(owner, text, column)
     else:
         levels = _linear_levels(owner, text, column)
-    way = tree.ancestors(column)
+    ancestors = tree.ancestors(column)
     return [
-        PathLevel(depth + 1, _nodes(owner, tree, depth, level, way[depth], alternatives))
+        PathLevel(depth + 1, _nodes(owner, tree, depth, level, ancestors[depth], alternatives))
         for depth, level in enumerate(levels)
     ]
 
 
 def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
-    """Return what the beam keeps on each level; scores are products from the root down, of labels
-    perhaps margins.
+    """Return the nodes that the beam keeps on each level.
+
+    Scores are products along the path; those of labels may be margins.
     """
     ranker = model.rankers[0]
     search = model.config.search
     assert isinstance(ranker, TreeRanker)
     features = model.features([text])
     steps = explain_label((ranker,), features, column, search).nodes
-    own = np.cumprod([step.score for step in steps]).tolist()
+    path_scores = np.cumprod([step.score for step in steps]).tolist()
     if search.last_level == "margin":
-        own[-1] = steps[-1].score
+        path_scores[-1] = steps[-1].score
     levels = []
     for depth in range(ranker.tree.n_levels):
         above = ranker.levels[: depth + 1]
-        last_level = search.last_level if depth == ranker.tree.n_levels - 1 else "path"
+        is_last = depth == ranker.tree.n_levels - 1
         kept = shortlist(
             features,
             ranker.tree,
@@ -108,43 +107,40 @@ def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
             beam_size=search.beam_size,
             score=search.score,
             bias=ranker.bias,
-            last_level=last_level,
+            last_level=search.last_level if is_last else "path",
         )
-        levels.append(_Level(kept.indices, kept.data, own[depth]))
+        levels.append(_Level(kept.indices, kept.data, path_scores[depth]))
     return levels
 
 
 def _network_levels(model: Model, text: str, column: int) -> list[_Level]:
-    """Return the nodes above the best labels of a network; a node's score is that of the best label
-    found below it.
-    """
+    """Return the ancestors of a network's best labels, scored by the best label below them."""
     ranker = model.neural_ranker
     assert ranker is not None
-    ranked, _ = ranker.search([text], min(_FOUND, ranker.n_labels))
+    ranked, _ = ranker.search([text], min(_BEST_LABELS, ranker.n_labels))
     scores = dict(zip(ranked.indices.tolist(), ranked.data.tolist(), strict=True))
     scores[column] = float(ranker.label_scores([text], column)[0])
-    ways = {label: ranker.tree.ancestors(label) for label in scores}
+    ancestors = {label: ranker.tree.ancestors(label) for label in scores}
     levels = []
     for depth in range(ranker.tree.n_levels):
         best: dict[int, float] = {}
-        for label, way in ways.items():
-            best[way[depth]] = max(best.get(way[depth], 0.0), scores[label])
+        for label, nodes_above in ancestors.items():
+            node = nodes_above[depth]
+            best[node] = max(best.get(node, 0.0), scores[label])
         nodes = sorted(best, key=lambda node: (-best[node], node))
         values = np.array([best[node] for node in nodes])
-        levels.append(_Level(np.array(nodes), values, best[ways[column][depth]]))
+        levels.append(_Level(np.array(nodes), values, best[ancestors[column][depth]]))
     return levels
 
 
 def _nodes(
-    model: Model, tree: LabelTree, depth: int, level: _Level, own: int, alternatives: int
+    model: Model, tree: LabelTree, depth: int, level: _Level, ancestor: int, alternatives: int
 ) -> list[PathNode]:
-    """Return the best nodes of a level, the last of them replaced by the label's own where it is
-    not among them.
-    """
+    """Return the best nodes of a level; the label's ancestor replaces the last if it is missing."""
     pairs = list(zip(level.nodes.tolist(), level.scores.tolist(), strict=True))[:alternatives]
-    if own not in (node for node, _ in pairs):
-        pairs = [*pairs[: alternatives - 1], (own, level.own)]
-    return [_node(model, tree, depth, node, score, node == own) for node, score in pairs]
+    if ancestor not in (node for node, _ in pairs):
+        pairs = [*pairs[: alternatives - 1], (ancestor, level.ancestor_score)]
+    return [_node(model, tree, depth, node, score, node == ancestor) for node, score in pairs]
 
 
 def _node(
@@ -158,5 +154,7 @@ def _node(
     below = tree.order[first:last]
     frequent = below[np.argsort(-model.label_counts[below], kind="stable")[:_NAMES]].tolist()
     names = [model.labels.name(at) for at in frequent]
-    label = model.labels.ids[frequent[0]] if depth == tree.n_levels - 1 else None
+    label = None
+    if depth == tree.n_levels - 1:
+        label = model.labels.ids[frequent[0]]
     return PathNode(node, score, len(below), names, on_path, label)

@@ -1,4 +1,4 @@
-"""Labels by parts of their ids, names and aliases, also by what is only nearly right."""
+"""Search for labels by parts of their ids, names and aliases, with suggestions for misspellings."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from longtail.server.problem_details import Refusal
 
 __all__ = ["LabelSearch"]
 
-_BETWEEN = "\n"  # stands before and behind every id, name and alias; no query can hold it
+_BETWEEN = "\n"  # before and after every id, name and alias; no query contains it
 _BLOCK = 1 << 16  # labels
-_CANDIDATES = 500  # compared letter by letter for the nearest
+_CANDIDATES = 500  # labels compared letter by letter with a misspelled one
 _Columns = NDArray[np.int64]
 
 
 class LabelSearch:
-    """All strings of all labels as one string in folded case, which the search of ``re`` goes
-    through in one go.
-    """
+    """Searches all strings of all labels, joined to one case-folded string, with ``re``."""
 
     def __init__(self, labels: Labels, counts: NDArray[np.integer]) -> None:
         self._labels = labels
         self._counts = counts
 
     def find(self, query: str, limit: int) -> LabelsResponse:
-        """Return labels that hold the query: first where a string begins with it, and among these
-        by frequency.
+        """Return labels that contain the query.
+
+        Labels with a string that begins with it come first, then the more frequent ones.
         """
-        columns = self._by_frequency if not query.strip() else self._matching(query)
-        found = [self._found(int(column)) for column in columns[:limit]]
-        return LabelsResponse(found, len(columns))
+        if query.strip():
+            columns = self._matching(query)
+        else:
+            columns = self._by_frequency
+        matches = [self._match(int(column)) for column in columns[:limit]]
+        return LabelsResponse(matches, len(columns))
 
     def resolve(self, label: str) -> str:
-        """Return the id of a label given by id or name; 404 with the nearest known one."""
+        """Return the id of a label given by id or name; 404 with the most similar label."""
         if label in self._labels:
             return label
         named = [column for column in self._whole(label) if self._labels.name(int(column)) == label]
@@ -49,19 +51,19 @@ class LabelSearch:
         if named:
             detail = f"{len(named)} labels have the name {label[:200]!r}; expected an id"
         else:
+            detail = f"unknown label {label[:200]!r}"
             near = self._nearest(label)
-            detail = f"unknown label {label[:200]!r}" + (
-                f"; did you mean {near!r}?" if near else ""
-            )
+            if near:
+                detail += f"; did you mean {near!r}?"
         raise Refusal(404, "Unknown label", detail)
 
-    def _found(self, column: int) -> FoundLabel:
+    def _match(self, column: int) -> FoundLabel:
         return FoundLabel(
             self._labels.ids[column], self._labels.name(column), int(self._counts[column])
         )
 
     def _matching(self, query: str) -> _Columns:
-        """Return the columns of labels that hold the query, best first."""
+        """Return the columns of labels that contain the query, best first."""
         folded = _folded(query)
         hits = np.array(
             [match.start() for match in re.finditer(re.escape(folded), self._text)], np.int64
@@ -75,15 +77,13 @@ class LabelSearch:
         return order
 
     def _whole(self, label: str) -> _Columns:
-        """Return the columns of labels that have a string equal to this one but for case."""
+        """Return the columns of labels with a string equal to this one, ignoring case."""
         pattern = re.escape(f"{_BETWEEN}{_folded(label)}{_BETWEEN}")
         hits = np.array([match.start() for match in re.finditer(pattern, self._text)], np.int64)
         return np.unique(np.searchsorted(self._starts, hits, "right") - 1)
 
     def _nearest(self, label: str) -> str | None:
-        """Return the known id or name most like this one among those that share its beginning, or a
-        part of it.
-        """
+        """Return the most similar id or name among those that contain its beginning."""
         folded = _folded(label)[:100]
         for length in sorted(
             {len(folded) * part // 4 for part in (4, 3, 2, 1)} - {0}, reverse=True
@@ -113,14 +113,14 @@ class LabelSearch:
         rows = zip(
             labels.ids, labels.names or repeat(""), labels.aliases or repeat(()), strict=False
         )
-        # in blocks: as strings, ten million labels take a gigabyte
+        # in blocks: ten million labels take a gigabyte as strings
         while block := list(islice(rows, _BLOCK)):
-            own = [
+            label_texts = [
                 _BETWEEN + _BETWEEN.join(map(_folded, filter(None, (at, name, *more))))
                 for at, name, more in block
             ]
-            texts.append("".join(own))
-            sizes.append(np.fromiter(map(len, own), np.int64, len(own)))
+            texts.append("".join(label_texts))
+            sizes.append(np.fromiter(map(len, label_texts), np.int64, len(label_texts)))
         ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
         return "".join([*texts, _BETWEEN]), ends[:-1]
 
@@ -130,7 +130,7 @@ class LabelSearch:
 
     @property
     def _starts(self) -> _Columns:
-        """Where each label begins: at the sign before its first string."""
+        """Start of each label in the text: the separator before its first string."""
         return self._parts[1]
 
 

@@ -1,4 +1,4 @@
-"""The socket, and uvicorn with the signals of this server."""
+"""The listening socket, and uvicorn with this server's signal handlers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import uvicorn
 from longtail.errors import UsageError
 from longtail.server.settings import ServerSettings
 
-__all__ = ["SHARES_PORTS", "HttpServer", "bind", "say_where"]
+__all__ = ["SHARES_PORTS", "HttpServer", "bind", "print_address"]
 
-SHARES_PORTS = sys.platform == "linux"  # the kernel deals connections out to all sockets of a port
+SHARES_PORTS = sys.platform == "linux"  # the kernel distributes connections over a port's sockets
 _EXAMPLE = '{"documents": [{"text": "Offshore wind turbines in the Baltic Sea"}]}'
 
 
 def bind(host: str, port: int, shared: bool = False) -> socket.socket:
-    """Return a socket bound to the address; ``shared`` with those of other worker processes."""
+    """Return a socket bound to the address; ``shared`` with other worker processes."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -37,16 +37,20 @@ def bind(host: str, port: int, shared: bool = False) -> socket.socket:
         made.bind(address)
     except OSError as error:
         made.close()
-        taken = error.errno == errno.EADDRINUSE
-        found = "another program listens there" if taken else error.strerror or str(error)
-        raise UsageError(f"{host}:{port}: {found}; choose another with --host and --port") from None
+        reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason = "another program listens there"
+        raise UsageError(
+            f"{host}:{port}: {reason}; choose another with --host and --port"
+        ) from None
     made.set_inheritable(True)
     return made
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with signals of our own: it ends well, with requests in flight answered, however
-    often it is told to.
+    """uvicorn with this server's signal handlers.
+
+    It always stops after it has answered the requests in flight, however many signals arrive.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take signals in the event loop; uvicorn would raise them again at the end."""
+        """Handle signals in the event loop; uvicorn would raise them again at the end."""
         loop = asyncio.get_running_loop()
         for number, handler in self._handlers.items():
             loop.add_signal_handler(number, handler)
@@ -72,17 +76,21 @@ class HttpServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Begin to listen, and call ``started``."""
         await super().startup(sockets)
         if self.started:
             self._on_start()
 
 
-def say_where(settings: ServerSettings, port: int) -> None:
-    """Tell a person where the page is, and how to ask."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+def print_address(settings: ServerSettings, port: int) -> None:
+    """Print the address of the page, and a curl command, to stderr."""
+    host = settings.host
+    if ":" in host:
+        host = f"[{host}]"
     address = f"http://{host}:{port}"
-    token = "" if settings.token is None else " -H 'Authorization: Bearer TOKEN'"
+    token = ""
+    if settings.token is not None:
+        token = " -H 'Authorization: Bearer TOKEN'"
     print(f"page: {address}/", file=sys.stderr)
     print(
         f"curl {address}/v1/predict{token} -H 'Content-Type: application/json' -d '{_EXAMPLE}'",

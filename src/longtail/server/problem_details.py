@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details: the exception that ends a request, and its JSON."""
+"""Errors as RFC 9457 problem details: the exception that ends a request, and its JSON body."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ProblemDetails(msgspec.Struct, frozen=True):
 class Refusal(Exception):
     """A request that ends with an error status.
 
-    ``close`` where the rest of the body is not read, so that the connection cannot serve another
-    request."""
+    ``close`` if the body is not read to its end, so that the connection cannot be used again.
+    """
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class Refusal(Exception):
 
 
 def too_large(detail: str, close: bool = False) -> Refusal:
-    """Return 413: more than the server takes at a time."""
+    """Return 413: the request exceeds a limit of the server."""
     return Refusal(413, "Too large", detail, close=close)
 
 
 def overloaded(detail: str) -> Refusal:
-    """Return 503: to be tried again."""
+    """Return 503: the client may try again."""
     return Refusal(503, "Overloaded", detail, {"retry-after": "1"})
 
 
 def problem_bytes(refusal: Refusal, instance: str, request_id: str) -> bytes:
-    """Return the JSON of a refusal for one request."""
+    """Return the JSON body of a refusal."""
     problem = ProblemDetails(
         "about:blank", refusal.title, refusal.status, refusal.detail, instance[:200], request_id
     )

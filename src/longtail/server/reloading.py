@@ -1,4 +1,4 @@
-"""The model that is served now, and how another one takes its place without a request that fails."""
+"""Replacement of the served model without failing requests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ log = logging.getLogger("longtail")
 
 
 class Reloader:
-    """Holds the current service. A new one is loaded and warmed up on a thread, then put in its
-    place.
+    """Holds the current service; loads and warms up a new one on a thread before it replaces it.
 
-    Requests keep the service that they began with, and the old one is freed with the last of them.
+    Requests keep the service that they began with; the previous one is freed with the last of them.
     """
 
     def __init__(
@@ -39,15 +38,17 @@ class Reloader:
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self) -> Service:
-        """Serve what the folder holds now; where that cannot be loaded, say why, and the old one
-        goes on.
+        """Load and serve the model in the folder.
+
+        If it cannot be loaded, the reason is logged and raised, and the previous model is kept.
         """
         async with self._one_at_a_time:
             try:
                 service = await asyncio.to_thread(self._load_changed)
-            except Exception as error:  # want of memory, too: the watch must outlive it
-                why = str(error) or type(error).__name__
-                log.warning("not reloaded, version %s goes on: %s", self.current.name.version, why)
+            except Exception as error:  # MemoryError, too: the watch continues
+                reason = str(error) or type(error).__name__
+                version = self.current.name.version
+                log.warning("not reloaded, version %s is still served: %s", version, reason)
                 raise
             if service is not self.current:
                 log.info(
@@ -60,17 +61,15 @@ class Reloader:
             return service
 
     def _load_changed(self) -> Service:
-        """Return the service of the folder; of the same model the current one, once all files are
-        what they were.
-        """
+        """Return the service of the folder: the current one if its files are unchanged."""
         manifest = open_model_folder(self._path, self._shards, verify="size").manifest
         if not manifest.sha256.startswith(self.current.name.version):
-            return self._load()  # which verifies every file
+            return self._load()  # verifies every file
         open_model_folder(self._path, self._shards)
         return self.current
 
     async def watch(self, seconds: float) -> None:
-        """Look at the manifest every so often, and reload when it is another."""
+        """Check the manifest every ``seconds``, and reload when it has changed."""
         seen = _identity(self._path)
         while True:
             await asyncio.sleep(seconds)
@@ -80,15 +79,15 @@ class Reloader:
                 await self.reload_quietly()
 
     async def reload_quietly(self) -> None:
-        """Reload where nobody waits for the result; the log says what became of it."""
-        with suppress(Exception):  # said already
+        """Reload without raising; :meth:`reload` logs the result."""
+        with suppress(Exception):
             await self.reload()
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with the manifest; None while there is none, as between two renames."""
+    """Return inode, time and size of the manifest; None while it is missing between two renames."""
     try:
-        found = (path / MANIFEST).stat()
+        status = (path / MANIFEST).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

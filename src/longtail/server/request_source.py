@@ -1,6 +1,4 @@
-"""Where a request comes from: the name by which the server was called, and whether a page of
-another site sent it.
-"""
+"""Check of a request's source: the host name it was sent to, and requests from other sites."""
 
 from __future__ import annotations
 
@@ -13,23 +11,24 @@ from longtail.server.settings import ServerSettings
 
 __all__ = ["SourceCheck"]
 
-_LONGEST_HOST = 300  # bytes; a name has 253 at most
-_KEPT_HOSTS = 64  # headers that are not read again
-# another port of this machine is the same site
-_OTHER_SITES = frozenset((b"cross-site", b"same-site"))
+_LONGEST_HOST = 300  # bytes; a host name has at most 253
+_KEPT_HOSTS = 64  # cached results
+_OTHER_SITES = frozenset((b"cross-site", b"same-site"))  # "same-site": another port of this host
 _READING = frozenset(("GET", "HEAD", "OPTIONS"))
 _CROSS_SITE = Refusal(
-    403, "Forbidden", "found a request of a page of another site; expected one of this server"
+    403,
+    "Forbidden",
+    "the request comes from a page of another site; expected a page of this server",
 )
 
 
 class SourceCheck:
-    """Refuses requests that a page of another site may have sent through the browser of somebody on
-    this machine.
+    """Refuses requests that pages of other sites send through a user's browser.
 
-    A page whose name is made to lead to 127.0.0.1 reads what a server without a token answers (DNS
-    rebinding), so that such a server answers to names of this machine alone, and to those that it
-    was started with."""
+    With DNS rebinding, a page whose name resolves to 127.0.0.1 could read the answers of a server
+    without a token. Such a server therefore answers only to names of this machine and to the names
+    in ``--allowed-host``.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._names = frozenset(map(_host_name, (settings.host, *settings.allowed_hosts)))
@@ -39,7 +38,7 @@ class SourceCheck:
         )
 
     def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
-        """Return why a request is refused; None for one that is not."""
+        """Return the refusal of a request, or None."""
         for name, value in headers:
             if name == b"host" and self._checks_host and not self._allows(value):
                 return _unknown_host(value)
@@ -59,7 +58,7 @@ class SourceCheck:
 
 
 def _host_name(host: str) -> str:
-    """Return a host without its port and brackets, in small letters."""
+    """Return a host in lower case without its port and brackets."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -79,5 +78,8 @@ def _is_this_machine(name: str) -> bool:
 
 def _unknown_host(value: bytes) -> Refusal:
     host = value.decode("latin-1")[:100]
-    detail = f"found the host {host!r}; expected a name of this machine, or one that --allowed-host names"
+    detail = (
+        f"found the host {host!r}; expected a name of this machine, "
+        "or one that --allowed-host names"
+    )
     return Refusal(421, "Misdirected request", detail)

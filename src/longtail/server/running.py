@@ -1,4 +1,4 @@
-"""One process that serves: the model loaded, the endpoints behind uvicorn, signals."""
+"""A serving process: loads the model, runs the application in uvicorn, handles signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from longtail.server.app import create_app
 from longtail.server.endpoints import Server
 from longtail.server.http_connection import connections_of
 from longtail.server.label_neighbours import shortened
-from longtail.server.listening import SHARES_PORTS, HttpServer, bind, say_where
+from longtail.server.listening import SHARES_PORTS, HttpServer, bind, print_address
 from longtail.server.openapi import ENDPOINTS
 from longtail.server.reloading import Reloader
 from longtail.server.service import load_service
@@ -30,9 +30,8 @@ __all__ = ["run_server"]
 
 log = logging.getLogger("longtail")
 
-# for which a thread may keep the others from Python; kernels give way by themselves
-_SWITCH_SECONDS = 0.0001
-_COLLECT_AFTER = 10_000, 20, 100  # new objects, and young and middle collections
+_SWITCH_SECONDS = 0.0001  # a thread holds the GIL for so long; kernels release it
+_COLLECT_AFTER = 10_000, 20, 100  # garbage collection: new objects, young and middle collections
 _BACKLOG = 2048
 _PAGES = {"/", "/docs", "/openapi.json"}
 
@@ -42,41 +41,50 @@ def run_server(
     listening: socket.socket | None = None,
     *,
     started: Callable[[], object] | None = None,
-    tell_others: Callable[[], None] | None = None,
+    notify_workers: Callable[[], None] | None = None,
 ) -> None:
-    """Load the model, listen, and serve until a signal says to stop; SIGHUP loads the folder again.
+    """Load the model, listen, and serve until a signal; SIGHUP loads the folder again.
 
-    A worker process has ``tell_others``: it shares the port, and lets those who started it handle
-    Ctrl-C."""
-    alone = tell_others is None
+    Args:
+        settings: all options of the server.
+        listening: the socket; None: a new one.
+        started: called when the server listens; by default it prints the address.
+        notify_workers: called after a reload. Only worker processes have it; they share the port
+            and leave Ctrl-C to their supervisor.
+    """
+    alone = notify_workers is None
     if alone:
-        # says now, not when a large model is loaded, that it is taken
+        # refuses a port in use before a large model is loaded
         bind(settings.host, settings.port).close()
-    if settings.documents is None:
-        documents = None
-    else:
+    documents = None
+    if settings.documents is not None:
         documents = shortened(read(settings.documents, skip_bad=None))
-    own = settings.model, settings.device, settings.threads, settings.beam_size
-    load = partial(load_service, *own, documents, settings.shards)
+    load = partial(
+        load_service,
+        settings.model,
+        settings.device,
+        settings.threads,
+        settings.beam_size,
+        documents,
+        settings.shards,
+    )
     service = load()
     _settle()
-    show_on(None)  # bars are drawn by the main thread alone
+    show_on(None)  # progress bars are drawn by the main thread only
     listening = listening or bind(settings.host, settings.port, shared=not alone and SHARES_PORTS)
     telemetry = Telemetry(
         frozenset(endpoint.path for endpoint in ENDPOINTS) | _PAGES, several=not alone
     )
     server = Server(settings, Reloader(settings.model, service, load, settings.shards), telemetry)
     del service
-    if tell_others is not None:
-        server.tell_others = tell_others
-    started = started or partial(say_where, settings, listening.getsockname()[1])
+    if notify_workers is not None:
+        server.notify_workers = notify_workers
+    started = started or partial(print_address, settings, listening.getsockname()[1])
     _serve(server, listening, started, alone)
 
 
 def _settle() -> None:
-    """Let the garbage collector never look again at what stays, some 100,000 objects, and threads
-    take turns sooner.
-    """
+    """Exclude the objects so far, some 100,000, from garbage collection; switch threads sooner."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -108,7 +116,7 @@ def _serve(
     def stop() -> None:
         if server.is_ready:
             server.is_ready = False
-            log.info("stopping: no new requests, those in flight are answered")
+            log.info("stopping: new requests are refused, requests in flight are answered")
             asyncio.get_running_loop().call_later(
                 settings.drain_seconds, http.handle_exit, signal.SIGTERM, None
             )
@@ -121,8 +129,8 @@ def _serve(
     handlers: dict[signal.Signals, Callable[[], object]] = {
         signal.SIGTERM: stop,
         signal.SIGHUP: reload,
+        signal.SIGINT: stop if alone else lambda: None,
     }
-    handlers[signal.SIGINT] = stop if alone else lambda: None
     http = HttpServer(config, handlers, started)
     http.run(sockets=[listening])
     log.info("stopped")

@@ -1,4 +1,4 @@
-"""A loaded model as the server uses it: what every endpoint answers, without HTTP."""
+"""The service behind the endpoints: a loaded model's predictions and explanations, without HTTP."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ from longtail.server.problem_details import Refusal
 
 __all__ = ["Asked", "BatchKey", "Service", "load_service"]
 
-# of up to so many labels the first are the same whatever k is, also where rankings are averaged
-_SAME_ANYWAY = 50
-_KEPT_NAMES = 1 << 16
-_RUNNERS = 2
-_TIMED = 3  # runs of which the quickest counts
+_SAME_ANYWAY = 50  # up to this k, the first labels do not depend on k, even of averaged rankings
+_KEPT_NAMES = 1 << 16  # cached pairs of id and name
+_RUNNERS = 2  # batches of a linear model that may run side by side
+_TIMED = 3  # timed runs; the fastest counts
 _WARM_UP = (
     "Warm up.",
     "Offshore wind turbines in the Baltic Sea, and how they are kept in good order.",
-    "-",  # without a word; an empty text would be warned of
+    "-",  # without a word; an empty text would cause a warning
 )
 
 
 class Asked(NamedTuple):
-    """What is asked for one document."""
+    """A document with the options of its request."""
 
     text: str
     k: int
@@ -58,7 +57,7 @@ class Asked(NamedTuple):
 
 
 class BatchKey(NamedTuple):
-    """What documents of one batch share, so that none of them is answered otherwise than alone."""
+    """Properties shared by the documents of a batch, so that batching changes no prediction."""
 
     service: Service
     beam_size: int | None
@@ -67,56 +66,57 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Service:
-    """A model with its name and version, and what makes labels findable."""
+    """A loaded model with its name and version, model card, and training documents."""
 
     model: Model | Ensemble
     name: ModelName
     card: str
-    documents: LabelDocuments | None  # where training documents were given
+    documents: LabelDocuments | None  # None: the server has no training documents
     threads: int
     beam_size: int | None
 
     def key(self, k: int, beam_size: int | None) -> BatchKey:
-        """Return what a request must have in common with others of its batch."""
-        return BatchKey(self, beam_size or self.beam_size, 0 if k <= _SAME_ANYWAY else k)
+        """Return the key of the batches that a request may be part of."""
+        if k <= _SAME_ANYWAY:
+            k = 0
+        return BatchKey(self, beam_size or self.beam_size, k)
 
     def predict(self, key: BatchKey, asked: Sequence[Asked]) -> list[list[SuggestedLabel]]:
         """Return the labels of each document, best first."""
-        exclude = [own.exclude for own in asked] if any(own.exclude for own in asked) else None
-        k = max(own.k for own in asked)
+        exclude = None
+        if any(document.exclude for document in asked):
+            exclude = [document.exclude for document in asked]
+        texts = [document.text for document in asked]
+        k = max(document.k for document in asked)
         with self._alone, pool.threads(self.threads):
-            ranked = self.model.predict(
-                [own.text for own in asked], k, beam_size=key.beam_size, exclude=exclude
-            ).matrix
+            ranked = self.model.predict(texts, k, beam_size=key.beam_size, exclude=exclude).matrix
         ends = ranked.indptr.tolist()
         columns = ranked.indices.tolist()
         scores = ranked.data.tolist()
-        found = []
-        for row, own in enumerate(asked):
-            self.model.warn_of_threshold(own.threshold)
-            here = slice(ends[row], min(ends[row + 1], ends[row] + own.k))
+        results = []
+        for row, document in enumerate(asked):
+            self.model.warn_of_threshold(document.threshold)
+            here = slice(ends[row], min(ends[row + 1], ends[row] + document.k))
             pairs = zip(columns[here], scores[here], strict=True)
-            least = own.threshold or -math.inf  # 0 keeps all: a score may be a margin
-            found.append(
+            least = document.threshold or -math.inf  # 0 keeps all: a score may be a margin
+            results.append(
                 [self._suggested(column, score) for column, score in pairs if score >= least]
             )
-        return found
+        return results
 
     def explain(self, text: str, label: str) -> ExplainResponse:
-        """Return why a label came out, as ``longtail explain --json`` does, and the words that did
-        it.
-        """
+        """Explain a label like ``longtail explain --json``, with highlights in the text."""
         known = self.index.resolve(label)
         try:
             with self._alone, pool.threads(self.threads):
                 explanation = self.model.explain(text, known)
         except UsageError as error:
-            raise Refusal(422, "Not to be explained", str(error)) from None
+            raise Refusal(422, "Cannot be explained", str(error)) from None
         fields = msgspec.to_builtins(explanation)
         return ExplainResponse(**fields, highlights=highlights(self.model, text, explanation))
 
     def path(self, text: str, label: str | None, alternatives: int) -> PathResponse:
-        """Return the way through the label tree to a label, or to the best one."""
+        """Return the path through the label tree to a label; None: to the best label."""
         known = None if label is None else self.index.resolve(label)
         with self._alone, pool.threads(self.threads):
             if known is None:
@@ -126,38 +126,41 @@ class Service:
                 return PathResponse(
                     [] if known is None else label_path(self.model, text, known, alternatives)
                 )
-            except UsageError as error:  # the label is in a shard that is not held here
-                raise Refusal(422, "Not to be explained", str(error)) from None
+            except UsageError as error:  # the label is in a shard that is not loaded
+                raise Refusal(422, "Cannot be explained", str(error)) from None
 
     def label(self, label: str) -> LabelResponse:
-        """Return all that is known of a label."""
+        """Describe a label."""
         known = self.index.resolve(label)
         column = self.model.labels.column(known)
-        own = self.model.labels[column]
+        entry = self.model.labels[column]
+        examples = []
+        if self.documents is not None:
+            examples = self.documents.examples(column)
         return LabelResponse(
-            own.id,
-            own.name or own.id,
-            own.text or None,
-            list(own.aliases),
-            own.uri or None,
+            entry.id,
+            entry.name or entry.id,
+            entry.text or None,
+            list(entry.aliases),
+            entry.uri or None,
             int(self.model.label_counts[column]),
             related(self.model, column, self.documents),
-            [] if self.documents is None else self.documents.examples(column),
+            examples,
         )
 
     @cached_property
     def index(self) -> LabelSearch:
-        """Labels by parts of their names; made when first asked for."""
+        """Search for labels; built on first use."""
         return LabelSearch(self.model.labels, self.model.label_counts)
 
     @property
     def has_tree(self) -> bool:
-        """Whether there is a way through a label tree to show."""
+        """Whether there is a label tree to show."""
         return tree_of(self.model) is not None
 
     @property
     def has_text(self) -> bool:
-        """Whether words of a text explain a label."""
+        """Whether words of a text can explain a label."""
         return any(
             member.vectoriser is not None or member.neural_ranker is not None
             for member in self._members
@@ -165,9 +168,7 @@ class Service:
 
     @property
     def runners(self) -> int:
-        """Batches that may run side by side: kernels of linear models let go of the GIL, a network
-        is one.
-        """
+        """Batches that may run side by side: linear kernels release the GIL; a network runs one."""
         cores = self.threads or pool.thread_count()
         if self._has_network:
             return 1
@@ -185,14 +186,14 @@ class Service:
 
     @cached_property
     def _alone(self) -> AbstractContextManager[object]:
-        """A network has buffers that two threads may not share; linear models are only read."""
+        """A lock for networks, whose buffers two threads cannot share; linear models need none."""
         if self._has_network:
             return threading.Lock()
         return nullcontext()
 
     @cached_property
     def _names(self) -> Callable[[int], tuple[str, str]]:
-        """Id and name of a column; strings are slow to take out of an arena."""
+        """Cached id and name of a column: reading strings from an arena is slow."""
         labels = self.model.labels
         return lru_cache(_KEPT_NAMES)(lambda column: (labels.ids[column], labels.name(column)))
 
@@ -200,9 +201,7 @@ class Service:
         return SuggestedLabel(*self._names(column), score)
 
     def warm_up(self) -> float:
-        """Compile kernels and touch weights, once; return the seconds that a document takes,
-        roughly.
-        """
+        """Compile kernels and read weights once; return the approximate seconds per document."""
         return self._document_seconds
 
     @cached_property
@@ -227,21 +226,22 @@ def load_service(
     documents: Dataset | None = None,
     shards: Collection[int] | None = None,
 ) -> Service:
-    """Return the verified model of a folder, or some of its shards, ready to answer."""
+    """Load and verify the model of a folder, or some of its shards, and warm it up."""
     folder = open_model_folder(path, shards)
     model = load_model(folder, device, shards)
     if not model.reads_text:
         raise UsageError(
-            f"{path}: this model was trained on ready-made features, and a server is given texts"
+            f"{path}: this model was trained on ready-made features, but a server receives texts"
         )
     if not len(model.labels):
         raise UsageError(f"{path}: a model without labels")
+    card = ""
     if "README.md" in folder.files:
         card = folder.read_bytes("README.md").decode("utf-8", "replace")
-    else:
-        card = ""
     name = ModelName(path.resolve().name, folder.manifest.sha256[:12])
-    known = None if documents is None else LabelDocuments.of(documents, model.labels)
-    service = Service(model, name, card, known, threads, beam_size)
+    by_label = None
+    if documents is not None:
+        by_label = LabelDocuments.of(documents, model.labels)
+    service = Service(model, name, card, by_label, threads, beam_size)
     service.warm_up()
     return service

@@ -1,6 +1,4 @@
-"""Several processes that serve one model on one port; they share the pages of its memory-mapped
-weights.
-"""
+"""Several worker processes that serve one model on one port and share its memory-mapped weights."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 
 from longtail.errors import LongtailError
 from longtail.search.shard_files import open_model_folder
-from longtail.server.listening import SHARES_PORTS, bind, say_where
+from longtail.server.listening import SHARES_PORTS, bind, print_address
 from longtail.server.settings import ServerSettings
 
 __all__ = ["run_workers"]
@@ -28,39 +26,40 @@ __all__ = ["run_workers"]
 log = logging.getLogger("longtail")
 
 _POLL_SECONDS = 0.2
-_SPARE_SECONDS = 5  # beyond the grace, before a worker is killed
-_LONGEST_PAUSE = 15.0  # seconds, between two attempts to start a worker
+_SPARE_SECONDS = 5  # after the grace period, before a worker is killed
+_LONGEST_PAUSE = 15.0  # seconds between two attempts to start a worker
 
 
 @dataclass
 class _Worker:
     process: SpawnProcess
-    # the worker says that it is ready; its end tells the worker that we are no more
+    # the worker sends True when it is ready, and stops when the supervisor closes its end
     pipe: Connection
     is_ready: bool = False
-    misses_reload: bool = False  # a reload was asked for before it was ready
-    failures: int = 0  # attempts to start in its place, one after another, that came to nothing
-    # of the monotonic clock: when another takes the place of this one, which has ended
-    start_at: float | None = None
+    misses_reload: bool = False  # a reload was requested before it was ready
+    failures: int = 0  # consecutive failed attempts to replace it
+    start_at: float | None = None  # monotonic time at which an ended worker is replaced
 
 
 def run_workers(settings: ServerSettings) -> int:
-    """Start the workers, start those again that die, pass signals on; return the exit code."""
-    # one refusal, not one a worker
+    """Start the workers, replace dead ones, forward signals; return the exit code."""
+    # a single refusal instead of one per worker
     open_model_folder(settings.model, settings.shards, verify="size")
-    # says if the port is taken, which a shared one does not
+    # refuses a port in use; binding a shared port does not
     bind(settings.host, settings.port).close()
-    # not listening: it keeps the port
-    place = bind(settings.host, settings.port, shared=SHARES_PORTS)
-    port = place.getsockname()[1]
+    # reserves the port; where ports cannot be shared, all workers listen on this socket
+    reserved = bind(settings.host, settings.port, shared=SHARES_PORTS)
+    port = reserved.getsockname()[1]
+    listening = None
     if not SHARES_PORTS:
-        place.listen(2048)
+        reserved.listen(2048)
+        listening = reserved
     folder = tempfile.mkdtemp(prefix="longtail-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
     try:
-        return _Supervisor(replace(settings, port=port), None if SHARES_PORTS else place).run()
+        return _Supervisor(replace(settings, port=port), listening).run()
     finally:
-        place.close()
+        reserved.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -73,7 +72,7 @@ class _Supervisor:
         self._workers: list[_Worker] = []
 
     def run(self) -> int:
-        """Watch over the workers until a signal, or until one cannot start at the beginning."""
+        """Supervise the workers until a signal, or until one of the first fails to start."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGHUP, self._reload)
@@ -115,25 +114,23 @@ class _Supervisor:
                 if worker.misses_reload:
                     _send_reload(worker)
         except (EOFError, OSError):
-            time.sleep(_POLL_SECONDS)  # it has died, and its exit code comes soon
+            time.sleep(_POLL_SECONDS)  # it has died; its exit code follows soon
         if not self._has_served and all(worker.is_ready for worker in self._workers):
             self._has_served = True
-            say_where(self._settings, self._settings.port)
+            print_address(self._settings, self._settings.port)
 
     def _replace_dead(self) -> None:
-        """Start a worker for each that has ended: soon, and later each time where it was not even
-        ready.
-        """
+        """Replace ended workers; wait longer after each failure of one that was never ready."""
         now = time.monotonic()
         for at, worker in enumerate(self._workers):
             if self._stopping:
                 return
             if worker.start_at is None and _has_ended(worker):
-                self._bury(worker, now)
+                self._schedule_replacement(worker, now)
             elif worker.start_at is not None and worker.start_at <= now:
                 self._workers[at] = self._started(worker.failures)
 
-    def _bury(self, worker: _Worker, now: float) -> None:
+    def _schedule_replacement(self, worker: _Worker, now: float) -> None:
         from prometheus_client.multiprocess import mark_process_dead
 
         process = worker.process
@@ -147,8 +144,13 @@ class _Supervisor:
         worker.failures += 1
         pause = min(2.0 ** (worker.failures - 1), _LONGEST_PAUSE)
         worker.start_at = now + pause
-        detail = "worker %s ended with %s before it was ready; the others go on, and another starts in %g s"
-        log.warning(detail, process.pid, process.exitcode, pause)
+        log.warning(
+            "worker %s ended with %s before it was ready; the others continue, "
+            "another starts in %g s",
+            process.pid,
+            process.exitcode,
+            pause,
+        )
 
     def _end_all(self) -> int:
         alive = [worker for worker in self._workers if worker.start_at is None]
@@ -161,7 +163,7 @@ class _Supervisor:
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
-        # not one that was starting
+        # without replacements that were still starting
         ended = [worker for worker in alive if worker.is_ready or not self._has_served]
         return max((abs(worker.process.exitcode or 0) for worker in ended), default=0)
 
@@ -188,9 +190,8 @@ def _has_ended(worker: _Worker) -> bool:
 def _work(
     settings: ServerSettings, listening: socket.socket | None, pipe: Connection, level: int
 ) -> None:
-    """Be a worker."""
-    # and the model with it, which the first process has no use for
-    from longtail.server.running import run_server
+    """Run a worker process."""
+    from longtail.server.running import run_server  # here: the supervisor does not need the model
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
@@ -202,7 +203,7 @@ def _work(
             settings,
             listening,
             started=lambda: pipe.send(True),
-            tell_others=lambda: os.kill(parent, signal.SIGHUP),
+            notify_workers=lambda: os.kill(parent, signal.SIGHUP),
         )
     except LongtailError as error:
         print(f"longtail: {error}", file=sys.stderr)
@@ -210,7 +211,7 @@ def _work(
 
 
 def _end_with(pipe: Connection) -> None:
-    """Stop when the process that started this one is gone."""
+    """Stop this process when its supervisor has ended."""
     try:
         pipe.recv()
     except (EOFError, OSError):

@@ -176,8 +176,8 @@ class TestMeasured:
             "probability  suggestions    mean   right",
             "    0.1–0.2        6,000  15.0 %  25.0 %",
             "    0.5–0.6        1,234  54.0 %  55.1 %",
-            "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were right.",
-            "Mean gap between probability and share right: 8.5 percentage points.",
+            "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were correct.",
+            "Mean gap between probability and share correct: 8.5 percentage points.",
         ]
 
     def test_metrics_alone(self, capsys):

@@ -12,7 +12,6 @@ from pyarrow import parquet
 from scipy import sparse
 
 import longtail as lt
-from longtail.data import plain_json
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.formats import read
 from longtail.data.labels import Label, Labels
@@ -85,8 +84,7 @@ def test_a_vocabulary_makes_no_difference(unknown):
     assert str(caught.value).splitlines()[0] == f"d:7: {FOUND}"
 
 
-def test_compiled_reading_names_the_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain_json, "_pays_from", lambda: 0)
+def test_reading_many_lines_at_once_names_the_line(tmp_path):
     lines = [json.dumps({"text": f"text {row}", "labels": [str(row % 5)]}) for row in range(50)]
     lines[30] = json.dumps({"text": "x", "labels": ["7", ""]})
     file = tmp_path / "d.jsonl"

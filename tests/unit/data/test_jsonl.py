@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from dataset_content import content, outcome
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from longtail.data import lines
@@ -130,6 +130,7 @@ LINES = [
 )
 def test_the_chunk_size_changes_nothing(file, found, chunk, skip_bad, pack, ended):
     text = b"\n".join(found) + (b"\n" if ended else b"")
+    assume(text.split()[:1] != [b"{"])  # an object over several lines, which ends the reading
     reading = Reading(skip_bad=skip_bad)
     file.write_bytes(text)
     whole = outcome(lambda: read_jsonl(file, reading))

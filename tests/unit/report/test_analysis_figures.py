@@ -202,11 +202,11 @@ def test_bars(figures):
 def test_summary():
     layers, pairs, recalls = summary(WHOLE)
     assert layers.heads[:4] == ["layer", "level", "to itself", "to itself, untuned"]
-    assert layers.heads[4:] == ["most", "most, untuned", "entropy", "entropy, untuned"]
+    assert layers.heads[4:] == ["maximum", "maximum, untuned", "entropy", "entropy, untuned"]
     assert layers.rows[0] == ["1", "", "25.0 %", "37.5 %", "50.0 %", "87.5 %", "75.0 %", "80.0 %"]
     assert layers.rows[2][:3] == ["3", "2, 3", "6.2 %"]
-    assert pairs.heads == ["levels", "PWCCA", "PWCCA, untuned", "by chance"]
+    assert pairs.heads == ["levels", "PWCCA", "PWCCA, untuned", "random vectors"]
     assert pairs.rows[1] == ["1–3", "50.0 %", "60.0 %", "12.5 %"]
     assert recalls == (["level", "shortlist recall"], [["1", "98.3 %"], ["2", "91.9 %"]])
     (alone,) = summary(ALONE)
-    assert alone.heads == ["layer", "level", "to itself", "most", "entropy"]
+    assert alone.heads == ["layer", "level", "to itself", "maximum", "entropy"]

@@ -13,9 +13,8 @@ import longtail as lt
 from longtail.evaluation import evaluate_model
 from longtail.report import report_on_model, report_on_predictions
 from longtail.report.examination import Details, LabelRow, WorstDocument, examine, examine_model
-from longtail.report.label_table import label_section
 from longtail.report.page import Section, text, write_page
-from longtail.report.sections import left_out_section, stage_section, worst_section
+from longtail.report.sections import label_section, left_out_section, stage_section, worst_section
 from longtail.report.speed import beam_matters, beam_points, timing_sample
 from longtail.reporting import listening, logged_stage
 from longtail.run_log import RunLog, StageTime, read_stage_times, run_log_path
@@ -72,7 +71,7 @@ class TestExamine:
         found = examine(self.RANKED, self.TEST, None, 2)
         worst, _, second = found.worst
         assert worst == WorstDocument("2", "three", (("c", False, False),), (("b", 0.6, False),))
-        assert second.said == (("d", 0.8, False), ("a", 0.7, True))
+        assert second.predicted == (("d", 0.8, False), ("a", 0.7, True))
         assert second.expected == (("a", True, True),)
         assert second.text.endswith("two…")
         assert len(second.text) <= 401
@@ -81,7 +80,7 @@ class TestExamine:
     def test_nothing_predicted(self):
         found = examine(predictions([{}, {}, {}], 4), self.TEST)
         assert (found.curve, found.labels) == (None, ())
-        assert found.worst[0].said == ()
+        assert found.worst[0].predicted == ()
         assert "nothing was predicted" in found.left_out["Thresholds and labels"]
 
     def test_names_beside_ids(self):
@@ -109,7 +108,7 @@ class TestModel:
             "Metrics",
             "Precision and recall by threshold",
             "Frequent and rare labels",
-            "What the probabilities mean",
+            "Reliability of the probabilities",
             "Label by label",
             "Worst documents",
             "Beam size and accuracy",
@@ -143,7 +142,7 @@ class TestModel:
         test = test.with_labels(model.labels, unknown="add")
         points = beam_points(model, timing_sample(model, test))
         assert [point.beam_size for point in points] == [1, 2, 5, 10, 20, 50]
-        assert [point.own for point in points] == [False, False, False, True, False, False]
+        assert [point.is_default for point in points] == [False, False, False, True, False, False]
         assert points[3].p1 == pytest.approx(evaluate_model(model, test).evaluation["P@1"])
         assert points[0].p5 < points[-1].p5
         assert all(point.ms > 0 for point in points)
@@ -153,9 +152,9 @@ class TestModel:
         for name in "ab":
             report_on_model(model, test, tmp_path / f"{name}.html", "t")
         assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
-        assert "ms a document" not in (tmp_path / "a.html").read_text()
+        assert "ms per document" not in (tmp_path / "a.html").read_text()
         report_on_model(model, test, tmp_path / "c.html", "t", timings=True)
-        assert "ms a document" in (tmp_path / "c.html").read_text()
+        assert "ms per document" in (tmp_path / "c.html").read_text()
 
     def test_a_model_without_a_tree(self, sample, tmp_path):
         _, test = sample
@@ -165,7 +164,7 @@ class TestModel:
         page = (tmp_path / "r.html").read_text()
         left_out = page[page.index("Not in this report</h2>") :]
         for why in (
-            "Beam size: no linear",
+            "Beam size: the model has no linear",
             "Label tree: the model has no",
             "are not probabilities",
             "no log of the",

@@ -158,7 +158,7 @@ class TestPage:
             ["0.9–1.0", "766", "95.0\xa0%", "85.0\xa0%"],
         ]
         text = "".join(found.texts).replace("\xa0", " ")
-        assert "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were right." in text
+        assert "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were correct." in text
         assert "7.8 percentage points" in text
 
     def test_what_is_not_known_is_not_there(self, tmp_path):
@@ -211,7 +211,7 @@ class TestPictures:
         assert [picture["role"] for picture in pictures] == ["img", "img", "img"]
         assert "with their intervals" in pictures[0]["aria-label"]
         assert "recall of labels" in pictures[1]["aria-label"]
-        assert "right, by probability" in pictures[2]["aria-label"]
+        assert "correct, by probability" in pictures[2]["aria-label"]
         assert all(
             set(picture) == {"viewbox", "role", "aria-label"} for picture in pictures
         )  # as wide as the page
@@ -264,8 +264,8 @@ def test_calibration_error_is_weighted_by_size():
 
 def test_words_are_about_what_one_would_act_on():
     first, second = reliability_in_words(BINS)
-    assert first == "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were right."
-    assert second == "Mean gap between probability and share right: 7.8 percentage points."
+    assert first == "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were correct."
+    assert second == "Mean gap between probability and share correct: 7.8 percentage points."
     assert reliability_in_words(BINS[:1])[0].startswith(
         "Of the 3,000 suggestions with a probability of 0.1–0.2, 25 %"
     )

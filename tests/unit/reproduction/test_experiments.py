@@ -6,9 +6,8 @@ import pytest
 
 from longtail.errors import UsageError
 from longtail.methods import METHODS
-from longtail.reproduction.datasets import published_datasets
 from longtail.reproduction.experiments import experiment, experiments, left_out, parse_experiments
-from longtail.reproduction.tables import read_tables
+from longtail.reproduction.published import published_datasets, read_tables
 
 EXPERIMENTS = experiments()
 
@@ -144,7 +143,7 @@ def test_unknown_lists_are_refused(names):
 
 def test_an_experiment_that_stands_twice_is_refused():
     block = '[[experiments]]\nmethod = "plt"\ndatasets = ["eurlex-4k"]\n'
-    with pytest.raises(ValueError, match="plt/eurlex-4k: stands in two blocks"):
+    with pytest.raises(ValueError, match="plt/eurlex-4k: is in two blocks"):
         parse_experiments(block + block)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from longtail.reproduction.datasets import published_datasets
 from longtail.reproduction.experiments import experiments
+from longtail.reproduction.published import published_datasets
 from reproducing_page import reproducing_page
 
 PAGE = Path(__file__).parents[3] / "docs/reproducing.md"

@@ -236,6 +236,38 @@ class TestHeaders:
         assert answered <= 17
         assert refused == {"pipelined": 1}
 
+    def test_a_request_before_too_many_pipelined_ones_is_no_failure(
+        self, serving, caplog, monkeypatch
+    ):
+        """It is told that its connection has ended, where uvloop raises an error for an answer."""
+        uvloop = pytest.importorskip("uvloop")
+        monkeypatch.setattr(asyncio, "run", uvloop.run)
+
+        async def question(server):
+            predicted = server.served.app._predict
+            is_refused = asyncio.Event()
+
+            async def slow(scope, receive):
+                await is_refused.wait()
+                return await predicted(scope, receive)
+
+            server.served.app._predict = slow
+            _, writer = await server.connect(WHOLE)
+            while not server.state.tasks:
+                await asyncio.sleep(0.001)
+            writer.write(LIVE * 100)
+            while not await server.refused():
+                await asyncio.sleep(0.001)
+            is_refused.set()
+            while server.state.tasks:
+                await asyncio.sleep(0.001)
+            return await server.refused()
+
+        with caplog.at_level(logging.WARNING):
+            assert listening(serving, question) == {"pipelined": 1}
+        lines = [record.getMessage() for record in caplog.records]
+        assert lines == ["refused: pipelined, 1 since the last such line"]
+
 
 def chunks_of(size, body):
     pieces = [body[at : at + size] for at in range(0, len(body), size)]

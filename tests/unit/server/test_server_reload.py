@@ -70,7 +70,7 @@ class TestReload:
         response, version = run(serving, question, own=old, load=bad)
         assert "is damaged" in problem(response, 409).detail
         assert version == "old"
-        assert "not reloaded, version old goes on" in caplog.text
+        assert "not reloaded, version old is still served" in caplog.text
 
     def test_the_same_model_with_a_damaged_file_is_refused(
         self, serving, model_folder, tmp_path, caplog
@@ -100,7 +100,8 @@ class TestReload:
         assert f"{file.name}: is damaged or was altered" in problem(altered, 409).detail
         assert f"{file.name}: is {len(content) - 1} bytes long" in problem(cut, 409).detail
         assert predicted.status_code == whole.status_code == 200
-        assert caplog.text.count(f"not reloaded, version {served_now.name.version} goes on") == 2
+        message = f"not reloaded, version {served_now.name.version} is still served"
+        assert caplog.text.count(message) == 2
 
     def test_want_of_memory_ends_a_reload_and_not_the_watch(self, serving, service, caplog):
         def bad():
@@ -115,7 +116,7 @@ class TestReload:
             own=replace(service, name=replace_version(service.name, "old")),
             load=bad,
         )
-        assert "not reloaded, version old goes on: MemoryError" in caplog.text
+        assert "not reloaded, version old is still served: MemoryError" in caplog.text
 
     @pytest.mark.parametrize("header", ["origin", "x-forwarded-for", "forwarded"])
     def test_not_through_others_without_a_token(self, serving, header):

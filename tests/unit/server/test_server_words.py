@@ -144,7 +144,7 @@ def test_nodes_of_a_network_are_those_above_its_best_labels():
     assert first.nodes.tolist() == [1, 0, 2]
     assert first.scores.tolist() == pytest.approx([0.9, 0.6, 0.05])
     assert last.nodes.tolist() == [2, 0, 1, 4]
-    assert (first.own, last.own) == (0.05, 0.05)
+    assert (first.ancestor_score, last.ancestor_score) == (0.05, 0.05)
 
 
 def test_recent_latency_of_several_processes(tmp_path):

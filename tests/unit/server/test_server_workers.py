@@ -42,7 +42,7 @@ def worker(pid, *messages, exitcode=None):
 @pytest.fixture
 def supervisor(monkeypatch, tmp_path):
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    monkeypatch.setattr(workers, "say_where", lambda settings, port: None)
+    monkeypatch.setattr(workers, "print_address", lambda settings, port: None)
     return _Supervisor(ServerSettings(Path("model"), workers=2), None)
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from longtail.errors import UsageError
-from longtail.reproduction.fusing import fused
+from longtail.reproduction.results import fused
 
 
 def lists_of(rows, width):

@@ -7,8 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from longtail.reproduction.datasets import published_datasets
-from longtail.reproduction.tables import parse_table, read_papers, read_tables
+from longtail.reproduction.published import (
+    parse_table,
+    published_datasets,
+    read_papers,
+    read_tables,
+)
 
 TABLES = read_tables()
 
