@@ -27,7 +27,7 @@ import longtail as lt
 from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
-from longtail.methods import configure
+from longtail.methods import METHODS, configure
 from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 
@@ -126,7 +126,9 @@ def kept_or_fitted(documents, name, folder, arguments):
 
 def fitted(documents, method, settings, arguments):
     """Return the model and the seconds of its training."""
-    own = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
+    own = {"seed": arguments.seed}
+    if METHODS[method].network or settings:
+        own["encoder"] = {"name": arguments.encoder}
     config = configure(method, None, settings, own, *map(parse_assignment, arguments.set))
     begin = time.perf_counter()
     model = train(documents, config, device=arguments.device)

@@ -22,7 +22,8 @@ __all__ = ["demo", "doctor", "methods"]
 @app.command(epilog="Example: longtail methods xr-linear > settings.toml")
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Show one method with every setting, as TOML.")
+        str | None,
+        typer.Argument(help="Show one method with every setting that it reads, as TOML."),
     ] = None,
     preset: Preset = None,
     config: ConfigFile = None,
@@ -35,8 +36,7 @@ def methods(
     from msgspec import to_builtins
 
     from longtail.cli.terminal import print_json, print_table
-    from longtail.config import to_toml
-    from longtail.methods import METHODS, configure, load_plugins, method
+    from longtail.methods import METHODS, configure, load_plugins, method, method_toml
 
     if name is None and (preset or config or set_):
         raise UsageError(
@@ -59,7 +59,7 @@ def methods(
         print_json(to_builtins(resolved) | about)
         return
     print(
-        f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved, sources)}",
+        f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{method_toml(resolved, sources)}",
         end="",
     )
     if recipe is not None and recipe.deviations:

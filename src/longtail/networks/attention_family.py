@@ -40,7 +40,24 @@ class AttentionFamily(NetworkFamily):
     """AttentionXML."""
 
     name = "attention"
-    reads = frozenset({"cascade", "encoder", "label_features", "recursive", "training", "tree"})
+    reads = frozenset(
+        {
+            "cascade.classifier",
+            "cascade.combine",
+            "cascade.last_level",
+            "cascade.levels",
+            "cascade.warm_start",
+            "encoder",
+            "label_features",
+            "recursive.dropout",
+            "recursive.epochs",
+            "recursive.shortlist",
+            "recursive.steps",
+            "recursive.warmup_steps",
+            "training",
+            "tree",
+        }
+    )
     ranks = True
 
     def check(self, config: Config) -> None:

@@ -30,6 +30,7 @@ from longtail.kernels.forest import Rows, grow_tree
 from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
 from longtail.kernels.jit import read_only
 from longtail.kernels.splitmix import random_bits
+from longtail.methods.registry import ranker_reads
 from longtail.metrics import inverse_propensities
 from longtail.rankers.base import (
     Node,
@@ -360,7 +361,7 @@ class ForestFamily(RankerFamily):
     """FastXML and PfastreXML."""
 
     name = "forest"
-    reads = frozenset({"forest"})
+    reads = ranker_reads("forest")
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse fewer documents than propensities can be made of."""

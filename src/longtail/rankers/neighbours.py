@@ -22,6 +22,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.splitmix import random_bits
+from longtail.methods.registry import ranker_reads
 from longtail.rankers.base import (
     Node,
     RankerExplanation,
@@ -375,7 +376,7 @@ class NeighboursFamily(RankerFamily):
     """AnnexML."""
 
     name = "neighbours"
-    reads = frozenset({"neighbours"})
+    reads = ranker_reads("neighbours")
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse an index that is not installed."""

@@ -22,6 +22,7 @@ from longtail.errors import ConfigError, UsageError
 from longtail.features.matrix import Features
 from longtail.methods import network_of, network_ranks, ranks_alone
 from longtail.methods.family import around
+from longtail.methods.registry import ranker_reads
 from longtail.rankers.base import LabelHints, Node, RankerExplanation, RankerFamily, TrainingPoints
 from longtail.rankers.level_problems import (
     LevelProblems,
@@ -215,7 +216,7 @@ class TreeFamily(RankerFamily):
     """
 
     name = "tree"
-    reads = frozenset({"label_features", "ranker", "search", "tree"})
+    reads = ranker_reads("tree")
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:

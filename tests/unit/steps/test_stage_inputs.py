@@ -13,7 +13,7 @@ import pytest
 import longtail as lt
 from longtail.config import Config, nested, resolve, settings
 from longtail.config.stage import Stage
-from longtail.methods import METHODS, configure
+from longtail.methods import METHODS, configure, is_read, settings_read
 from longtail.pipeline import train
 from longtail.steps.inputs import (
     DOCUMENTS,
@@ -187,7 +187,7 @@ def recorded(folder):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stage_reads_no_setting_that_it_does_not_declare(case, recorded, one_thread):
+def test_a_stage_reads_no_setting_that_it_does_not_declare(case, recorded, folder, one_thread):
     recorder = recorded(case)
     always = {"method", *(f"training.{name}" for name in WITHOUT_EFFECT)}
     undeclared = {
@@ -195,6 +195,11 @@ def test_a_stage_reads_no_setting_that_it_does_not_declare(case, recorded, one_t
     }
     assert {name: reads for name, reads in undeclared.items() if reads} == {}
     assert recorder.problems == []
+    read = settings_read(config_of(case, folder))
+    unread = {
+        path for reads in recorder.reads.values() for path in reads if not is_read(path, read)
+    }
+    assert unread == set()
     assert any(recorder.reads.values())
 
 
@@ -261,7 +266,7 @@ def others(hint, before):
     elif hint is float:
         values = [before * 0.75, before + 0.25, before / 2 + 0.1]
     elif hint is str:
-        values = [f"{before}-other"]
+        values = [f"{before}-other", "bag", "cnn"]  # kinds of encoders
     elif get_origin(hint) is dict:
         values = [{"other": 1}]
     else:
