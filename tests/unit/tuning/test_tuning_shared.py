@@ -7,7 +7,7 @@ import pytest
 
 import longtail as lt
 from longtail.config import nested
-from longtail.methods import configure
+from longtail.methods import METHODS, configure
 from longtail.models.model_folder import save_model
 from longtail.pipeline import train
 from longtail.tuning.shared import SharedStages
@@ -55,7 +55,8 @@ def written(model, place):
 
 
 def trained(stages, method, params, documents=DOCUMENTS):
-    config = configure(method, None, BASE, nested(params))
+    base = BASE if METHODS[method].ranker == "tree" else {}
+    config = configure(method, None, base, nested(params))
     if stages is not None:
         stages.begin(config)
     return train(documents, config, valid=VALID, stages=stages)
