@@ -40,6 +40,7 @@ from longtail.features.tfidf import TfIdf
 from longtail.methods import configure
 from longtail.models.model import Facts, Model
 from longtail.models.model_folder import load_model, save_model
+from longtail.pipeline import predict
 from longtail.rankers.tree import TreeRanker, fit_shards
 from longtail.search.chunks import Chunks, Part
 from longtail.search.shard_files import open_model_folder, shard_files
@@ -216,17 +217,17 @@ def load(folder: Path, options: argparse.Namespace) -> dict:
     verified = time.perf_counter()
     model = load_model(opened)
     loaded = time.perf_counter()
-    model.predict(["warm up"], 5)
-    model.predict(["warm up", "again"], 5)
+    predict(model, ["warm up"], 5)
+    predict(model, ["warm up", "again"], 5)
     resting = memory("VmHWM")
     documents = texts(options.documents, options.vocabulary, 77)
     start = time.perf_counter()
-    model.predict(documents, 5)
+    predict(model, documents, 5)
     batch = time.perf_counter() - start
     singles = []
     for text in texts(500, options.vocabulary, 78):
         start = time.perf_counter()
-        model.predict([text], 5)
+        predict(model, [text], 5)
         singles.append(1000 * (time.perf_counter() - start))
     return {
         "verify_s": round(verified - begin, 1),

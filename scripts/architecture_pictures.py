@@ -58,7 +58,7 @@ _PLACES = [  # row by row, in pixels from the top: (name, modules) of each colum
         [
             ("new documents", ("data/",)),
             ("their features", ("models/model.py",)),
-            ("search", ("search/beam.py", "search/exact.py")),
+            ("search", ("search/beam.py",)),
             ("probabilities", ("search/calibration.py",)),
             ("predictions", ("search/predictions.py",)),
         ],

@@ -37,7 +37,6 @@ TESTS = {
     "search/chunks": ("search/test_chunk_storage", "search/test_shards", "kernels/test_chunks"),
     "search/ensemble": ("search/test_ensemble", "search/test_ensemble_weights"),
     "search/ensemble_weights": ("search/test_ensemble_weights",),
-    "search/exact": ("search/test_exact", "search/test_shards"),
     "search/level_arrays": ("search/test_chunk_storage", "../security/test_chunk_check"),
     "search/predictions": ("search/test_predictions",),
     "search/shards": ("search/test_shards",),

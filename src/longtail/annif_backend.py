@@ -110,11 +110,12 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
                 "Cannot train longtail project with no documents",
                 project_id=self.project.project_id,
             )
-        uris = ([subjects[own].uri for own in document.subject_set] for document in kept)
+        uris = ([subjects[number].uri for number in document.subject_set] for document in kept)
         documents = Dataset.of((document.text for document in kept), uris)
         known = (subjects[subjects.by_uri(uri)] for uri in documents.labels.ids)
         named = Labels.of(
-            Label(own.uri, (own.labels or {}).get(language) or "", uri=own.uri) for own in known
+            Label(subject.uri, (subject.labels or {}).get(language) or "", uri=subject.uri)
+            for subject in known
         )
         return replace(documents, labels=named)
 
@@ -123,10 +124,9 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
         assert self._columns is not None
         beam_size = int(params["beam_size"]) if params.get("beam_size") else None
         with self._own_errors():
-            found = self._tagger.predict(
-                [own.text for own in documents], int(params["limit"]), beam_size=beam_size
-            )
-        entries = found.matrix.tocoo()
+            texts = [document.text for document in documents]
+            predictions = self._tagger.predict(texts, int(params["limit"]), beam_size=beam_size)
+        entries = predictions.matrix.tocoo()
         columns = self._columns[entries.col]
         kept = (columns >= 0) & (entries.data > 0)  # subjects may have left the vocabulary since
         scores = np.minimum(entries.data[kept], 1).astype(np.float32)
@@ -152,14 +152,12 @@ def _config(params: Mapping[str, Any]) -> Config:
     """Return the settings: method, preset, and all parameters with a dot in their name, and the
     seed.
     """
-    given = [
-        f"{name}={value}"
+    assignments = [
+        parse_assignment(f"{name}={value}")
         for name, value in params.items()
         if "." in name or name in ("seed", "features")
     ]
-    return configure(
-        str(params["method"]), str(params["preset"]) or None, *map(parse_assignment, given)
-    )
+    return configure(str(params["method"]), str(params["preset"]) or None, *assignments)
 
 
 def register() -> None:
@@ -167,7 +165,8 @@ def register() -> None:
     table = getattr(annif.backend, "_backend_fns", None)
     if not isinstance(table, dict):
         raise UsageError(
-            "Annif: found another table of backends than that of its versions 1.x; expected one of these"
+            "Annif: found another table of backends than that of its versions 1.x; "
+            "expected one of these"
         )
     table[LongtailBackend.name] = lambda: LongtailBackend
 

@@ -29,6 +29,7 @@ __all__ = [
     "check_encoder",
     "check_loss",
     "check_network",
+    "check_settings",
     "check_threads",
     "check_trainable",
     "warn_of_documents",
@@ -40,28 +41,32 @@ log = logging.getLogger("longtail")
 _LOOKED_AT = 2000  # documents
 
 
+def check_settings(config: Config, device: str = "auto") -> None:
+    """Refuse settings, an encoder or a device that no documents can be trained with."""
+    if uses_encoder(config):
+        check_encoder(config, device)
+
+
 def check_trainable(
     documents: Dataset,
     config: Config,
-    device: str = "auto",
     parents: Parents | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
     """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that
-    cannot be had.
+    cannot be trained on the data; :func:`check_settings` comes first.
 
     Args:
         documents: The documents to train on.
         config: The settings.
-        device: Where a network is to be trained.
         parents: A hierarchy of the labels.
         loss: The loss that was given from Python.
     """
     if not len(documents):
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
-        found = f"{len(documents):,} documents without labels"
-        raise DataError([Problem("documents", 0, found, "labels to learn")])
+        problem = f"{len(documents):,} documents without labels"
+        raise DataError([Problem("documents", 0, problem, "labels to learn")])
     family = ranker_family(config)
     if parents is not None:
         _check_hierarchy(documents, config, parents)
@@ -70,7 +75,7 @@ def check_trainable(
         check_gandalf(documents)
     check_loss(config, loss)
     if uses_encoder(config):
-        check_network(documents, config, device, parents)
+        check_network(documents, config, parents)
         if loss is not None:
             _network_family(config).check_loss(config, loss)
 
@@ -123,13 +128,10 @@ def _network_family(config: Config) -> NetworkFamily:
     return network_of(config) or network_family("encoder")
 
 
-def check_network(
-    documents: Dataset, config: Config, device: str, parents: Parents | None = None
-) -> None:
-    """Refuse what no network can be trained or used with now, not after the text features and the
-    tree.
+def check_network(documents: Dataset, config: Config, parents: Parents | None = None) -> None:
+    """Refuse documents that no network can be trained or used with now, not after the text features
+    and the tree.
     """
-    check_encoder(config, device)
     documents.document_texts()
     if documents.dense is not None:
         reader = _reader(config)
@@ -158,22 +160,22 @@ def check_encoder(config: Config, device: str) -> None:
         if not encoder_of(config).reads_words and encoder.pooling == "auto":
             pretrained_pooling(folder)
     elif encoder.name != "learned" and find_word_vectors(encoder.name) is None:
-        found = f"encoder.name: found {printable(encoder.name)!r}, which is no file or folder"
+        problem = f"encoder.name: found {printable(encoder.name)!r}, which is no file or folder"
         expected = "expected vectors of words as GloVe text, an encoder's folder, minilm or learned"
-        raise UsageError(f"{found}; {expected}; --encoder-folder DIR looks for it in DIR as well")
+        raise UsageError(f"{problem}; {expected}; --encoder-folder DIR looks for it in DIR as well")
     family.check_levels(config)
 
 
 def _check_features(config: Config) -> None:
     """Refuse classifiers that would read other features than they need."""
     if classifiers_alone(config) and config.features == "tfidf":
-        found = "features: found tfidf with cascade.combine=only"
+        problem = "features: found tfidf with cascade.combine=only"
         why = "whose classifiers read the network's vectors"
-        raise ConfigError(f"{found}, {why}; expected cat or dnn, or the method xr-linear")
+        raise ConfigError(f"{problem}, {why}; expected cat or dnn, or the method xr-linear")
     kind = config.label_features.kind
     if config.features == "dnn" and kind.endswith("text"):
-        found = f"label_features.kind: found {kind} with features=dnn"
-        raise ConfigError(f"{found}; expected pifa or graph, or features=cat")
+        problem = f"label_features.kind: found {kind} with features=dnn"
+        raise ConfigError(f"{problem}; expected pifa or graph, or features=cat")
 
 
 def _reader(config: Config) -> str:

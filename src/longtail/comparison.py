@@ -5,7 +5,7 @@ a closer look.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,8 +90,10 @@ class Comparison(msgspec.Struct, frozen=True):
         """
         # which have no room here
         plain = msgspec.structs.replace(self.models[0].measured.evaluation, intervals={})
-        star = "; * the best" if len(self.models) > 1 else ""
-        parts = [*_metrics(self), f"{plain.footnote}{star}", *_recalls(self), "\n".join(self.notes)]
+        footnote = plain.footnote
+        if len(self.models) > 1:
+            footnote += "; * the best"
+        parts = [*_metrics(self), footnote, *_recalls(self), "\n".join(self.notes)]
         return "\n\n".join(filter(None, parts))
 
 
@@ -130,16 +132,8 @@ def compare(
     if not models:
         raise UsageError("found no model; expected at least one")
     if not test.label_matrix.nnz:
-        raise DataError(
-            [
-                Problem(
-                    "test",
-                    0,
-                    f"{len(test):,} documents without labels",
-                    "labels to measure against",
-                )
-            ]
-        )
+        problem = f"{len(test):,} documents without labels"
+        raise DataError([Problem("test", 0, problem, "labels to measure against")])
     for model in models:  # what is no model folder is refused before any work
         if not isinstance(model, Longtail):
             open_folder(model, verify="size")
@@ -152,29 +146,32 @@ def compare(
     notes = []
     with stage("comparing", len(models), "models"), pool.threads(threads):
         for name, model in zip(_names(models), models, strict=True):
-            trained = (model if isinstance(model, Longtail) else load(model, device=device)).model
+            folder = None
+            if not isinstance(model, Longtail):
+                folder = Path(model)
+                model = load(folder, device=device)
+            trained = model.model
             if first is None or look is None:
                 first = _Training(
                     name, trained.labels, trained.label_counts, trained.facts.documents
                 )
-                constants = choose_constants(
-                    propensity, test.source.names if test.source else (), trained.preset
-                )
+                constants = choose_constants(propensity, test.source_names, trained.preset)
                 look = _CloserLook(ks, constants, filter_file, bootstrap, seed)
                 options["propensity"] = constants
             notes += first.differences(name, trained, by_number)
             with stage(f"measuring {name}"):
                 frequencies = first.frequencies(trained, test)
-                ranked = wide_ranking(trained, test, ks) if closely else None
+                ranked = None
+                if closely:
+                    ranked = wide_ranking(trained, test, ks)
                 measured = evaluate_model(
                     trained, test, frequencies=frequencies, ranked=ranked, **options
                 )
-                found = ComparedModel(name, trained.config.method, measured)
+                result = ComparedModel(name, trained.config.method, measured)
                 if ranked is not None:
-                    folder = None if isinstance(model, Longtail) else Path(model)
-                    found = look.at(found, trained, ranked, test, folder, frequencies)
-            compared.append(found)
-            del trained  # before the next one is loaded
+                    result = look.at(result, trained, ranked, test, folder, frequencies)
+            compared.append(result)
+            del model, trained  # before the next one is loaded
             advance(1)
     return Comparison(tuple(compared), tuple(notes))
 
@@ -194,8 +191,10 @@ class _Training(NamedTuple):
         """
         same_labels = model.labels.ids == self.labels.ids
         if by_number and not same_labels:
-            way_out = "expected models with the same labels, as a filter file has labels by number"
-            raise UsageError(f"{name}: its labels are not those of {self.name}; {way_out}")
+            raise UsageError(
+                f"{name}: its labels are not those of {self.name}; "
+                "expected models with the same labels, as a filter file has labels by number"
+            )
         if self._is_of(model):
             return []
         if same_labels:
@@ -204,11 +203,13 @@ class _Training(NamedTuple):
             known = sum(label in self.labels for label in model.labels.ids)
         if not known:
             raise UsageError(
-                f"{name}: has no label in common with {self.name}; expected models of the same labels"
+                f"{name}: has no label in common with {self.name}; "
+                "expected models of the same labels"
             )
         data = f"{model.facts.documents:,} documents, {known:,} of the {len(self.labels):,} labels"
         return [
-            f"{name}: other training data than {self.name} ({data}); bins and propensities are {self.name}'s"
+            f"{name}: other training data than {self.name} ({data}); "
+            f"bins and propensities are {self.name}'s"
         ]
 
     def frequencies(self, model: RankingModel, test: Dataset) -> tuple[NDArray[np.int64], int]:
@@ -249,21 +250,24 @@ class _CloserLook:
 
     def at(
         self,
-        found: ComparedModel,
+        compared: ComparedModel,
         model: RankingModel,
         ranked: sparse.csr_array,
         test: Dataset,
         folder: Path | None,
         frequencies: tuple[NDArray[np.int64], int],
     ) -> ComparedModel:
-        """Return what was found, with curve, time, size and differences from the first model."""
+        """Return the comparison with curve, time, size and differences from the first model."""
         test = test.with_labels(model.labels, unknown="add")
         ranked = over_all(ranked, test, self._filter)
+        size = None
+        if folder is not None:
+            size = folder_bytes(folder)
         return msgspec.structs.replace(
-            found,
+            compared,
             curve=precision_recall(ranked, test.label_matrix),
             ms=ms_per_document(model, timing_sample(model, test, self._seed)),
-            size=None if folder is None else folder_bytes(folder),
+            size=size,
             differences=self._differences(ranked, test, frequencies),
         )
 
@@ -297,11 +301,13 @@ def _names(models: Sequence[Longtail | Path | str]) -> list[str]:
         (m.config.method,) if isinstance(m, Longtail) else Path(m).resolve().parts for m in models
     ]
     names: list[str] = []
-    for own in paths:
-        others = [path for path in paths if path != own]
-        lengths = (n for n in range(1, len(own)) if all(path[-n:] != own[-n:] for path in others))
-        name = printable("/".join(own[-next(lengths, len(own)) :]))
-        numbered = (name if number == 1 else f"{name} ({number})" for number in count(1))
+    for parts in paths:
+        others = [path for path in paths if path != parts]
+        lengths = (
+            n for n in range(1, len(parts)) if all(path[-n:] != parts[-n:] for path in others)
+        )
+        name = printable("/".join(parts[-next(lengths, len(parts)) :]))
+        numbered = chain([name], (f"{name} ({number})" for number in count(2)))
         names.append(next(free for free in numbered if free not in names))
     return names
 
@@ -360,10 +366,17 @@ def _recalls(comparison: Comparison) -> list[str]:
 
 def _marked(values: Sequence[float | None]) -> list[str]:
     """Return percent with two decimals, a star at the best of them unless all are alike."""
-    shown = ["–" if value is None else f"{100 * value:.2f}" for value in values]
-    best = f"{100 * max((value for value in values if value is not None), default=0.0):.2f}"
-    differ = len(set(shown)) > 1
-    return [f"{value}{'*' if differ and value == best else ' '}" for value in shown]
+    cells = [_percent(value) for value in values]
+    if len(set(cells)) == 1:
+        return [f"{cell} " for cell in cells]
+    best = _percent(max((value for value in values if value is not None), default=0.0))
+    return [f"{cell}*" if cell == best else f"{cell} " for cell in cells]
+
+
+def _percent(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{100 * value:.2f}"
 
 
 def _blocks(fixed: list[Column], groups: list[list[Column]], n_left: int) -> list[str]:
@@ -372,9 +385,10 @@ def _blocks(fixed: list[Column], groups: list[list[Column]], n_left: int) -> lis
     """
     tables = [list(fixed)]
     for group in groups:
-        for part in (
-            [group] if _width([*fixed, *group]) <= _COLUMNS else [[column] for column in group]
-        ):
+        parts = [[column] for column in group]
+        if _width([*fixed, *group]) <= _COLUMNS:
+            parts = [group]
+        for part in parts:
             if len(tables[-1]) > len(fixed) and _width([*tables[-1], *part]) > _COLUMNS:
                 tables.append(list(fixed))
             tables[-1] += part

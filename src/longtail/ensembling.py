@@ -1,4 +1,4 @@
-"""How trained models become an ensemble: members that fit together, weights, and the calibration."""
+"""Ensembles of trained models: members that fit together, weights, and the calibration."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def ensemble(
 
 
 def checked_fusion(models: Sequence[Longtail | Path | str], fusion: str, has_valid: bool) -> Fusion:
-    """Return the fusion; refuse before any work what is none, lacks documents, or has too few or no
-    models.
+    """Return the fusion; refuse before any work an unknown one, one without its documents, and too
+    few models.
     """
     known: Fusion | None = next((name for name in get_args(Fusion) if name == fusion), None)
     if known is None:
@@ -108,10 +108,13 @@ def _names(models: Sequence[Longtail | Path | str]) -> list[str]:
         raise UsageError(f"found {', '.join(names) or 'no model'}; expected at least two models")
     seen: list[object] = []
     for name, model in zip(names, models, strict=True):
-        own = model.model if isinstance(model, Longtail) else Path(model).resolve()
-        if any(own is other or (isinstance(own, Path) and own == other) for other in seen):
+        if isinstance(model, Longtail):
+            identity: object = id(model.model)
+        else:
+            identity = Path(model).resolve()
+        if identity in seen:
             raise UsageError(f"{name}: is given twice; expected different models")
-        seen.append(own)
+        seen.append(identity)
     return names
 
 
@@ -123,16 +126,17 @@ def _loaded(
     folders: list[Folder | None] = []
     with stage("loading", len(models), "models"):
         for model, name in zip(models, names, strict=True):
-            folder = None if isinstance(model, Longtail) else open_folder(model)
             if isinstance(model, Longtail):
-                found = model.model
+                folder = None
+                single = model.model.single
             else:
-                found = load_model(folder or model, device)
-            if isinstance(found, Ensemble):
+                folder = open_folder(model)
+                single = load_model(folder, device).single
+            if single is None:
                 raise UsageError(
                     f"{name}: is an ensemble itself; give its members, such as {name}/member-0"
                 )
-            trained.append(found)
+            trained.append(single)
             folders.append(folder)
             advance(1)
     return trained, folders
@@ -168,15 +172,21 @@ def _check_labels(members: Sequence[Model], names: Sequence[str]) -> None:
         others = [other.labels for at, other in enumerate(members) if at != number]
         if not any(label in labels for labels in others for label in member.labels.ids):
             raise UsageError(
-                f"{name}: has no label in common with the others; expected models of the same labels"
+                f"{name}: has no label in common with the others; "
+                "expected models of the same labels"
             )
     first = members[0].labels
     for member, name in zip(members[1:], names[1:], strict=True):
         common = sum(label in first for label in member.labels.ids)
         if not common == len(first) == len(member.labels):
-            found = f"{len(member.labels):,} labels, {common:,} of them among the {len(first):,} of {names[0]}"
             log.warning(
-                "%s: has %s; a label that a member does not know gets a lower score", name, found
+                "%s: has %s labels, %s of them among the %s of %s; "
+                "a label that a member does not know gets a lower score",
+                name,
+                f"{len(member.labels):,}",
+                f"{common:,}",
+                f"{len(first):,}",
+                names[0],
             )
 
 
@@ -185,15 +195,19 @@ def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:
     first = members[0]
     for member, name in zip(members, names, strict=True):
         if member.reads_text != first.reads_text:
-            text, given = (name, names[0]) if member.reads_text else (names[0], name)
-            way_out = "expected models that all read text, or all the same features"
+            on_text = names[0]
+            on_features = name
+            if member.reads_text:
+                on_text = name
+                on_features = names[0]
             raise UsageError(
-                f"{given}: was trained on ready-made features, and {text} on text; {way_out}"
+                f"{on_features}: was trained on ready-made features, and {on_text} on text; "
+                "expected models that all read text, or all the same features"
             )
         if not member.reads_text and _widths(member) != _widths(first):
-            found = f"{_widths(member)} columns of features (sparse, dense), and {names[0]} {_widths(first)}"
             raise UsageError(
-                f"{name}: was trained on {found}; expected models of the same features"
+                f"{name}: was trained on {_widths(member)} columns of features (sparse, dense), "
+                f"and {names[0]} {_widths(first)}; expected models of the same features"
             )
 
 
@@ -203,19 +217,25 @@ def _check_scores(members: Sequence[Model], names: Sequence[str], fusion: Fusion
         return
     for member, name in zip(members, names, strict=True):
         if member.missing_score != members[0].missing_score:
-            margins, others = (name, names[0]) if member.missing_score else (names[0], name)
-            found = f"{margins}: ranks labels by their margins, and {others} by scores from 0 to 1"
+            by_margins = names[0]
+            by_scores = name
+            if member.missing_score:
+                by_margins = name
+                by_scores = names[0]
             raise UsageError(
-                f"{found}; expected calibrated models, --fusion rank, or the same search.last_level in all"
+                f"{by_margins}: ranks labels by their margins, and {by_scores} by scores "
+                "from 0 to 1; expected calibrated models, --fusion rank, or the same "
+                "search.last_level in all"
             )
 
 
 def _widths(member: Model) -> tuple[int | None, int]:
-    """Return the columns of the features that must be given; text takes the place of sparse ones."""
-    return (
-        None if member.vectoriser is not None else member.facts.n_columns,
-        member.facts.dense_width,
-    )
+    """Return the sparse and dense columns of the features that documents must have; None for text
+    in place of sparse ones.
+    """
+    if member.vectoriser is not None:
+        return None, member.facts.dense_width
+    return member.facts.widths
 
 
 def _counts(members: Sequence[Model], labels: Labels) -> NDArray[np.int64]:
@@ -234,11 +254,11 @@ def _fitted(joined: Ensemble, valid: Dataset) -> Ensemble:
     if joined.fusion == "weights":
         known = valid.with_labels(joined.labels, unknown="drop")
         if not known.label_matrix.nnz:
-            found = f"{len(valid):,} documents without any label of the models"
-            raise DataError([Problem("valid", 0, found, "labels to fit weights by")])
+            problem = f"{len(valid):,} documents without any label of the models"
+            raise DataError([Problem("valid", 0, problem, "labels to fit weights by")])
         with logged_stage("weights") as note:
             scores = joined.member_scores(known, FITTED[-1], joined.config.search)
-            above = [above_missing(own, joined.missing_score) for own in scores]
+            above = [above_missing(ranked, joined.missing_score) for ranked in scores]
             weights, value = fit_weights(above, known.label_matrix)
             joined = replace(joined, weights=weights)
             shares = (

@@ -72,8 +72,10 @@ class Problem(NamedTuple):
     expected: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return printable(f"{place}: {self.found}; expected {self.expected}")
+        location = self.file
+        if self.line:
+            location = f"{self.file}:{self.line}"
+        return printable(f"{location}: {self.found}; expected {self.expected}")
 
 
 class DataError(LongtailError):
@@ -84,7 +86,8 @@ class DataError(LongtailError):
     def __init__(self, problems: Sequence[Problem], way_out: str = "") -> None:
         self.problems = list(problems)
         self.way_out = way_out
-        super().__init__("\n".join([*map(str, self.problems), *([way_out] if way_out else [])]))
+        lines = [*map(str, self.problems), way_out]
+        super().__init__("\n".join(filter(None, lines)))
 
     def __reduce__(self) -> tuple[Any, ...]:  # so that it comes back whole from another process
         return DataError, (self.problems, self.way_out)
@@ -97,7 +100,7 @@ class ModelFolderError(LongtailError):
 
 
 def interruption(error: BaseException | None) -> KeyboardInterrupt | SystemExit | None:
-    """Return what a signal raised, where compiled code of another library has wrapped it in a
+    """Return the exception of a signal that compiled code of another library has wrapped in a
     SystemError.
     """
     while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
@@ -105,12 +108,10 @@ def interruption(error: BaseException | None) -> KeyboardInterrupt | SystemExit 
     return error
 
 
-def place_at(error: OSError, place: Path, temporary: Path) -> None:
-    """Let an error of the disk name what a person asked for: a failed write names no file, or a
-    temporary one.
-    """
+def place_at(error: OSError, path: Path, temporary: Path) -> None:
+    """Replace a missing or temporary file in an error of the disk by the path that was asked for."""
     if error.filename is None or Path(str(error.filename)).is_relative_to(temporary):
-        error.filename = str(place)
+        error.filename = str(path)
         error.filename2 = None
 
 
@@ -118,19 +119,28 @@ def printable(text: str) -> str:
     """Return ``text`` on one line, with what a terminal could act on written as escapes."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
-    """Return «unknown KIND 'NAME'; did you mean …?», falling back to the list of what is known.
+    """Return «unknown KIND 'NAME'; did you mean …?», or with the list of the known names.
 
-    Python callers may give anything in place of a name: what is no text is named as such.
+    Python callers may give anything in place of a name: an object that is no text is shown as such.
     """
     known = sorted(known)
+    names = ", ".join(map(printable, known))
     if not isinstance(name, str):
-        return f"{kind}: found {repr(name)[:200]}; expected a name, one of: {', '.join(map(printable, known))}"
+        return f"{kind}: found {repr(name)[:200]}; expected a name, one of: {names}"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not near:  # a dotted key whose last part alone is right, e.g. branching for tree.branching
         near = [k for k in known if k.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]][:1]
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(map(printable, known))}"
+    hint = f"known: {names}"
+    if near:
+        hint = f"did you mean {near[0]!r}?"
     return f"unknown {kind} {name[:200]!r}; {hint}"

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.checks import check_threads, warn_of_documents, warn_of_few_words
+from longtail.checks import (
+    check_settings,
+    check_threads,
+    check_trainable,
+    warn_of_documents,
+    warn_of_few_words,
+)
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
@@ -21,7 +27,7 @@ from longtail.metrics import Evaluation
 from longtail.models.ensemble_model import Ensemble, EnsembleExplanation
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
-from longtail.pipeline import train
+from longtail.pipeline import predict, train
 from longtail.rankers.explanation import Explanation
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
@@ -60,7 +66,9 @@ class Longtail:
             settings["encoder"] = {"name": settings["encoder"]}
         if loss is not None:
             settings["training"] = _with_loss(loss, settings.get("training", {}))
-        self.loss = None if isinstance(loss, str) else loss
+        self.loss: Callable[..., Any] | None = None
+        if not isinstance(loss, str):
+            self.loss = loss
         self.config: Config = configure(method, preset, settings)
         self.threads = threads
         self.device = device
@@ -69,11 +77,11 @@ class Longtail:
 
     @classmethod
     def of(cls, model: Model | Ensemble, threads: int = 0, device: str = "auto") -> Longtail:
-        """Return a trained model, or an ensemble, behind this face."""
-        made = cls(threads=threads, device=device)
-        made.config = model.config
-        made._model = model
-        return made
+        """Return a trained model, or an ensemble, as a `Longtail`."""
+        tagger = cls(threads=threads, device=device)
+        tagger.config = model.config
+        tagger._model = model
+        return tagger
 
     @property
     def model(self) -> Model | Ensemble:
@@ -90,7 +98,7 @@ class Longtail:
         Scores become probabilities by ``valid``, which also chooses the best epoch of a network;
         without it, by some documents that are held out. ``parents`` maps each label, by its id, to
         those above it: a hierarchy in place of a tree that is made by clustering."""
-        if isinstance(self._model, Ensemble):
+        if self._model is not None and self._model.single is None:
             raise UsageError(
                 "an ensemble is made of trained models; train each of them, then longtail.ensemble"
             )
@@ -99,6 +107,8 @@ class Longtail:
             warn_of_documents(documents)
         warn_of_few_words(documents, self.config)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
+            check_settings(self.config, self.device)
+            check_trainable(documents, self.config, parents, self.loss)
             self._model = train(
                 documents,
                 self.config,
@@ -122,32 +132,25 @@ class Longtail:
         best first.
 
         ``exclude`` names labels, for each document, that may not come out. A larger ``beam_size``
-        than the model's own finds a little more and takes longer. Scores are probabilities where
-        the model is calibrated, else what the
-        ranker gives: products along the path, shares of votes.
-        """
+        than that of the settings is a little more accurate and takes longer. Scores are
+        probabilities where the model is calibrated, else those of the ranker: products along the
+        path, shares of votes."""
         with pool.threads(self.threads):
-            return self.model.predict(
-                documents, k, threshold=threshold, beam_size=beam_size, exclude=exclude
+            return predict(
+                self.model,
+                documents,
+                k,
+                threshold=threshold,
+                beam_size=beam_size,
+                exclude=exclude,
             )
 
-    def predict_part(
-        self,
-        documents: Dataset,
-        k: int = 5,
-        *,
-        threshold: float = 0.0,
-        beam_size: int | None = None,
-    ) -> PartialPredictions:
-        """Return the ``k`` best labels of each document that the loaded shards hold, with what a
-        merge needs.
+    def predict_part(self, documents: Dataset, k: int = 5, **options: Any) -> PartialPredictions:
+        """Return the ``k`` best labels per document that the loaded shards hold, for
+        ``longtail merge``; ``options``: ``threshold`` and ``beam_size``.
         """
-        if isinstance(self.model, Ensemble):
-            raise UsageError(
-                "an ensemble has no shards; load a model of one label tree in shards, or use predict"
-            )
         with pool.threads(self.threads):
-            return self.model.predict_part(documents, k, threshold=threshold, beam_size=beam_size)
+            return self.model.predict_part(documents, k, **options)
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
         """Return the network's vectors of n documents, (n, d)."""
@@ -187,7 +190,9 @@ def _with_loss(loss: object, training: Any) -> Any:
         )
     if not isinstance(training, Mapping):
         return training  # which is refused as no table of settings
-    name = loss if isinstance(loss, str) else "custom"
+    name = "custom"
+    if isinstance(loss, str):
+        name = loss
     named = training.get("loss", name)
     if named != name:
         raise UsageError(

@@ -26,6 +26,7 @@ from longtail.metrics import (
     evaluate,
 )
 from longtail.models.ranking_model import RankingModel
+from longtail.pipeline import predict
 from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import Predictions, read_predictions
 
@@ -38,7 +39,7 @@ _RANKED = 10
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Metrics; where the hits come from, if the training data is known; what probabilities mean, if
+    """Metrics; by label frequency, if the training data is known; reliability of probabilities, if
     there are any.
     """
 
@@ -48,7 +49,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class _Measure(NamedTuple):
-    """What is asked of a measurement, whatever it is of."""
+    """Options of a measurement."""
 
     ks: tuple[int, ...]
     constants: Constants
@@ -89,36 +90,38 @@ def evaluate_model(
         model's own.
         ranked: The model's predictions for ``test``, best first, where they are at hand.
     """
-    constants = choose_constants(propensity, test.source.names if test.source else (), model.preset)
+    constants = choose_constants(propensity, test.source_names, model.preset)
     measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
     test = test.with_labels(model.labels, unknown="add")
     if not test.label_matrix[:, : len(model.labels)].nnz:
         log.warning(
-            "no label of the test documents is one of the model's, so none can be hit; are both of one kind?"
+            "no label of the test documents is one of the model's, so none can be hit; "
+            "are both of one kind?"
         )
     n_ranked = max(*measure.ks, _RANKED)
     if ranked is None:
-        ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix
+        ranked = predict(model, test, n_ranked, beam_size=beam_size).matrix
     else:
         ranked = _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)
-    found = _with_trained_on(_measured(ranked, test, counts, n_train, measure), test, model)
+    measured = _measured(ranked, test, counts, n_train, measure)
+    measured = _with_trained_on(measured, test, model)
     if model.calibration is None:
-        return found
+        return measured
     right = hits(_widened(ranked, test.n_labels), test.label_matrix)
-    return msgspec.structs.replace(found, reliability=tuple(reliability(ranked.data, right)))
+    return msgspec.structs.replace(measured, reliability=tuple(reliability(ranked.data, right)))
 
 
-def _with_trained_on(found: Measured, test: Dataset, model: RankingModel) -> Measured:
-    """Return what was measured with the number of test documents that the model was trained on;
-    warn of these.
+def _with_trained_on(measured: Measured, test: Dataset, model: RankingModel) -> Measured:
+    """Return the measurement with the number of test documents that the model was trained on; warn
+    of these.
     """
     evaluation = msgspec.structs.replace(
-        found.evaluation, trained_on=shared_with(test, model.all_fingerprints)
+        measured.evaluation, trained_on=shared_with(test, model.all_fingerprints)
     )
     if evaluation.trained_on:
         log.warning("%s", evaluation.trained_on_in_words)
-    return msgspec.structs.replace(found, evaluation=evaluation)
+    return msgspec.structs.replace(measured, evaluation=evaluation)
 
 
 def evaluate_predictions(
@@ -139,8 +142,12 @@ def evaluate_predictions(
     :func:`evaluate_model`."""
     if not isinstance(predictions, Predictions):
         predictions = read_predictions(predictions, test.labels, test.ids, len(test))
-    counts, n_train = (None, 0) if train is None else (train.label_counts, len(train))
-    constants = choose_constants(propensity, test.source.names if test.source else ())
+    counts = None
+    n_train = 0
+    if train is not None:
+        counts = train.label_counts
+        n_train = len(train)
+    constants = choose_constants(propensity, test.source_names)
     measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
     return _measured(predictions.matrix, test, counts, n_train, measure)
 
@@ -155,11 +162,12 @@ def _measured(
     n_labels = max(ranked.shape[1], test.n_labels)
     ranked = _widened(ranked, n_labels)
     truth = _widened(test.label_matrix, n_labels)
-    pairs = None if measure.filter is None else filter_pairs(measure.filter, test, n_labels)
-    options: dict[str, Any] = {"mask": pairs, "bootstrap": measure.bootstrap, "seed": measure.seed}
+    pairs = None
     facts: dict[str, Any] = {}
-    if measure.filter is not None and pairs is not None:
-        facts |= {"filter": measure.filter.name, "filter_pairs": len(pairs)}
+    if measure.filter is not None:
+        pairs = filter_pairs(measure.filter, test, n_labels)
+        facts = {"filter": measure.filter.name, "filter_pairs": len(pairs)}
+    options: dict[str, Any] = {"mask": pairs, "bootstrap": measure.bootstrap, "seed": measure.seed}
     if counts is None:
         evaluation = evaluate(ranked, truth, measure.ks, **options)
         return Measured(msgspec.structs.replace(evaluation, **facts))

@@ -1,6 +1,4 @@
-"""Labels that a model was never trained on: where words make classifiers, those of a new label make
-its own.
-"""
+"""Labels that a model was never trained on: their classifiers are composed from their words."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ from longtail.estimator import Longtail
 from longtail.features.matrix import unit_vectors
 from longtail.kernels import pool
 from longtail.methods import METHODS, classifiers_alone
-from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
+from longtail.models.ranking_model import RankingModel
 from longtail.networks.heads.initial_rows import Rows
 from longtail.store import check_replaceable
 from longtail.tree.tree import LabelTree
@@ -60,12 +58,13 @@ def extend(
     Labels that it has are left as they are, those without a word that it knows are left out.
     """
     with pool.threads(threads):
-        found = model.model if isinstance(model, Longtail) else load_model(model, device)
-        trained, ranker = _extendable(
-            found, "the model" if isinstance(model, Longtail) else str(model)
-        )
-        vocabulary = labels if isinstance(labels, Labels) else read_labels(labels)
-        return Longtail.of(_extended(trained, ranker, vocabulary), threads, device)
+        if isinstance(model, Longtail):
+            trained, ranker = _extendable(model.model, "the model")
+        else:
+            trained, ranker = _extendable(load_model(model, device), str(model))
+        if not isinstance(labels, Labels):
+            labels = read_labels(labels)
+        return Longtail.of(_extended(trained, ranker, labels), threads, device)
 
 
 def extend_to_folder(
@@ -87,27 +86,34 @@ def extend_to_folder(
     extended.save(output, force=force)
 
 
-def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanker]:
+def _extendable(trained: RankingModel, name: str) -> tuple[Model, CascadeRanker]:
     """Return the model and its network; refuse one whose classifiers no words can make."""
-    if isinstance(model, Ensemble):
+    model = trained.single
+    if model is None:
         raise UsageError(
             f"{name}: is an ensemble; extend its members, then make an ensemble of them again"
         )
     ranker = _ranker_by_words(model)
     if classifiers_alone(model.config) and "text" in model.config.label_text.parts:
-        found = "has linear classifiers in the network's place, which cannot be made of words"
-        raise UsageError(f"{name}: {found}; train it with cascade.combine=never")
+        raise UsageError(
+            f"{name}: has linear classifiers in the network's place, which cannot be made of "
+            "words; train it with cascade.combine=never"
+        )
     if ranker is None:
         able = (
             entry.name
             for entry in METHODS.values()
             if "text" in entry.settings.get("label_text", {}).get("parts", ())
         )
-        found = f"was trained with {model.config.method}, which makes no classifiers of label words"
-        raise UsageError(f"{name}: {found}; train it with one of {', '.join(sorted(able))}")
+        raise UsageError(
+            f"{name}: was trained with {model.config.method}, which makes no classifiers of label "
+            f"words; train it with one of {', '.join(sorted(able))}"
+        )
     if model.rankers:
-        found = "has linear classifiers beside the network, which cannot be made of words"
-        raise UsageError(f"{name}: {found}; train it with cascade.combine=never")
+        raise UsageError(
+            f"{name}: has linear classifiers beside the network, which cannot be made of words; "
+            "train it with cascade.combine=never"
+        )
     return model, ranker
 
 
@@ -130,11 +136,15 @@ def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:
     if not new:
         return model
     united = Labels.of([*model.labels, *new])
-    own = model.config.label_text.phases == "surrogate"  # each label is below a node of its own
-    tree, rows = (_below_own_nodes if own else _in_clusters)(ranker, model.labels, Labels.of(new))
+    # with surrogate phases each label is below a node of its own
+    is_surrogate = model.config.label_text.phases == "surrogate"
+    place_labels = _below_own_nodes if is_surrogate else _in_clusters
+    tree, rows = place_labels(ranker, model.labels, Labels.of(new))
     counts = np.concatenate([model.label_counts, np.zeros(len(new), np.int64)])
     network = ranker.extended(tree, rows, ranking_settings(model.config, len(united)))
-    graph = None if model.label_graph is None else _with_room(model.label_graph, len(new))
+    graph = model.label_graph
+    if graph is not None:
+        graph = _with_room(graph, len(new))
     return replace(model, labels=united, label_counts=counts, network=network, label_graph=graph)
 
 
@@ -154,13 +164,13 @@ def _with_words(ranker: CascadeRanker, labels: Sequence[Label]) -> list[Label]:
     known = np.add.reduceat(_is_word(ranker)[tokens.ids], tokens.ends[:-1], dtype=np.int64) > 0
     without = [printable(label.id) for label, knows in zip(labels, known, strict=True) if not knows]
     if without:
-        some = ", ".join(repr(label) for label in without[:_NAMED]) + (
-            ", …" if len(without) > _NAMED else ""
-        )
+        named = [repr(label) for label in without[:_NAMED]]
+        if len(without) > _NAMED:
+            named.append("…")
         log.warning(
             "new labels: %s left out, as the model knows no word of theirs: %s",
             f"{len(without):,}",
-            some,
+            ", ".join(named),
         )
     return [label for label, knows in zip(labels, known, strict=True) if knows]
 
@@ -222,9 +232,11 @@ def _nearest_clusters(
     clusters = np.zeros(len(new), np.int64)
     for first in range(0, len(new), _BLOCK):
         for at, alike in enumerate(new[first : first + _BLOCK] @ means.T, first):
-            clusters[at] = own = (alike + closed).argmax()
-            sizes[own] += 1
-            closed[own] = -np.inf if sizes[own] >= most else 0
+            nearest = (alike + closed).argmax()
+            clusters[at] = nearest
+            sizes[nearest] += 1
+            if sizes[nearest] >= most:
+                closed[nearest] = -np.inf
     return clusters
 
 
@@ -252,7 +264,7 @@ def _words(ranker: CascadeRanker, labels: Labels) -> sparse.csr_array:
 
 
 def _label_rows(ranker: CascadeRanker, words: sparse.csr_array) -> Rows:
-    """Return classifiers made of words (n, V), with the mean bias of the labels that the model has."""
+    """Return classifiers composed from words (n, V), with the mean bias of the model's labels."""
     weights = ranker.composed(words)
     bias = ranker.network.heads[-1].bias
     return Rows(weights, np.full(len(weights), float(bias.double().mean()), np.float32))

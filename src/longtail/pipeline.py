@@ -1,33 +1,37 @@
-"""The page: how data flows, from files to figures.
+"""Training and prediction: the whole picture on one page.
 
-documents ─→ text features ─┐ ├─→ label features ─→ label tree ─→ ranker ─→ search ─→ predictions ─→
-                            metrics
-labels ─→ label matrix ─────┘
+Training::
 
-A neural method trains a network on a tree first; its vectors then stand beside the text features
-(Φcat)."""
+    documents and labels
+      ├─→ text features
+      ├─→ label features ─→ label tree ─→ network      neural methods
+      ├─→ Φcat: text features beside the vectors of the network
+      ├─→ label features ─→ label trees ─→ rankers
+      └─→ calibration on documents held out ─→ model
+
+Prediction::
+
+    documents ─→ features (Φcat) ─→ search ─→ calibration ─→ predictions
+
+Without a network, Φcat is the text features alone. A network may also rank labels by itself; the
+score is then the weighted mean of network and rankers. Data and settings are checked before, in
+:mod:`longtail.checks`."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from longtail.checks import check_trainable
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.features.document_features import document_features
-from longtail.methods import (
-    METHODS,
-    classifiers_alone,
-    network_ranks,
-    reads_label_texts,
-    uses_encoder,
-)
+from longtail.methods import classifiers_alone, network_ranks, uses_encoder
+from longtail.metrics.analysis import at_least
 from longtail.models.model import Facts, Model
+from longtail.models.ranking_model import RankingModel
 from longtail.networks.fitting import (
     combined_features,
     encoder_hash,
@@ -35,21 +39,22 @@ from longtail.networks.fitting import (
     fit_network,
     kept_network,
     label_hints,
+    network_tree,
+    untrained_network,
 )
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
+from longtail.search.predictions import Predictions
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
 from longtail.steps.inputs import DOCUMENTS, ENCODER, GIVEN_LOSS, HIERARCHY, VALIDATION
 from longtail.steps.run import Run
-from longtail.steps.text import text_features
-from longtail.steps.trees import label_graph_of, uses_label_graph, with_label_points
+from longtail.steps.text import log_unread_label_texts, text_features
+from longtail.steps.trees import kept_label_graph, with_label_points
 from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.tree.given import Parents
 
-__all__ = ["follow", "train"]
-
-log = logging.getLogger("longtail")
+__all__ = ["follow", "predict", "train"]
 
 
 def train(
@@ -62,57 +67,100 @@ def train(
     device: str = "auto",
     loss: Callable[..., Any] | None = None,
 ) -> Model:
-    """Train a model; what ``stages`` holds of an interrupted run is not done again.
+    """Train a model on documents and settings that :func:`longtail.checks.check_trainable` accepts.
 
-    ``valid`` is for the calibration, which otherwise has some documents held out, and for the
-    epochs of a network; ``parents`` is a hierarchy of the labels in place of a clustered tree.
-    ``loss`` is the loss of a network, where ``training.loss`` is ``custom``."""
-    check_trainable(documents, config, device, parents, loss)
+    Args:
+        documents: to train on.
+        config: resolved settings.
+        valid: documents for the calibration and the best epoch of a network; without it, some of
+            ``documents`` are held out for the calibration.
+        parents: a hierarchy of the labels in place of a clustered tree.
+        stages: where finished steps are stored, and taken from after an interruption.
+        device: where a network runs.
+        loss: of a network, where ``training.loss`` is ``custom``.
+    """
     fingerprints = Fingerprints.of(document_hashes(documents))
     if valid is not None:
         check_unseen(valid, [fingerprints], documents)
-    _remark_unread_texts(documents, config)
-    fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, loss)
+    log_unread_label_texts(documents, config)
+    fitted, held_out, rows = hold_out(documents, config, valid)
+    run = _start(fitted, config, valid, parents, stages, device, loss)._replace(rows=rows)
 
-    points = with_label_points(fitted, run)  # the documents, and with Gandalf the labels' own texts
-    vectoriser, features = text_features(points, run)
-    network = fit_network(points, features, vectoriser, run)
-    features = combined_features(points, features, network, run)
-    hints = partial(label_hints, points, network, run)  # for one-vs-all classifiers
+    labelled = with_label_points(fitted, run)  # with Gandalf, texts of labels behind the documents
+    vectoriser, features = text_features(labelled, run)
+    network = fit_network(
+        labelled,
+        untrained_network(labelled, run),
+        network_tree(labelled, features, vectoriser, run),  # label features, label tree
+        run,
+    )
+    features = combined_features(labelled, features, network, run)  # Φcat
+    hints = partial(label_hints, labelled, network, run)
     inputs = feature_inputs(config)
-    rankers = ranker_family(config).fit(
-        TrainingPoints(points, features, vectoriser, hints, inputs), run
-    )
-    network = kept_network(network, config)
+    points = TrainingPoints(labelled, features, vectoriser, hints, inputs=inputs)
+    family = ranker_family(config)
+    trees = family.label_trees(points, run)  # label features, label trees
+    rankers = family.fit(points._replace(trees=trees), run)
 
-    share = float(network_ranks(config) and not classifiers_alone(config))
     facts = Facts(
-        len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share
+        documents=len(fitted),
+        pairs=fitted.label_matrix.nnz,
+        held_out=len(held_out or ()),
+        n_columns=features.widths[0],
+        dense_width=features.widths[1],
+        network_share=float(network_ranks(config) and not classifiers_alone(config)),
     )
-    vectoriser = None if config.features == "dnn" else vectoriser
-    graph = label_graph_of(fitted, config, run.work) if uses_label_graph(config) else None
-    parts = config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph
-    model = Model(*parts, fingerprints=fingerprints)
-    return calibrate(weigh(model, held_out), held_out, of_training=valid is None)
+    model = Model(
+        config,
+        fitted.labels,
+        fitted.label_counts,
+        facts,
+        vectoriser=vectoriser if config.features != "dnn" else None,
+        rankers=rankers,
+        network=kept_network(network, config),
+        label_graph=kept_label_graph(fitted, config, run.work),
+        fingerprints=fingerprints,
+    )
+    model = weigh(model, held_out)  # the share of a network that ranks
+    return calibrate(model, held_out, of_training=valid is None)
 
 
-def _remark_unread_texts(documents: Dataset, config: Config) -> None:
-    """Say in the log that the labels have texts which this training does not read."""
-    texts = documents.labels.texts
-    if texts is None or not texts.lengths.any() or reads_label_texts(config):
-        return
-    able = sorted(
-        entry.name
-        for entry in METHODS.values()
-        if "text" in entry.settings.get("label_text", {}).get("parts", ())
-    )
-    count = int((texts.lengths > 0).sum())
-    log.info(
-        "%s does not read the texts of labels (%s have one); --gandalf (gandalf.use) trains on them, and so do %s",
-        config.method,
-        f"{count:,}",
-        ", ".join(able),
-    )
+def predict(
+    model: RankingModel,
+    documents: Dataset | Iterable[str],
+    k: int = 5,
+    *,
+    threshold: float = 0.0,
+    beam_size: int | None = None,
+    exclude: Sequence[Iterable[str]] | None = None,
+) -> Predictions:
+    """Return the ``k`` best labels per document with a score of at least ``threshold``, best first.
+
+    Scores are probabilities where the model is calibrated, else those of the ranker: products
+    along the path, shares of votes, or margins, which may be negative.
+
+    Args:
+        model: a model of one method, or an ensemble.
+        documents: texts, or a dataset.
+        k: labels per document.
+        threshold: the least score; 0 keeps all, also those below 0. Where the model is not
+            calibrated, the log warns once that scores are not probabilities.
+        beam_size: nodes kept on each level of a label tree; None: as the settings say.
+        exclude: for each document the labels that may not be predicted.
+    """
+    model.warn_of_threshold(threshold)
+    k = model.check_k(k)
+    search = model.search_settings(beam_size)
+    ids = documents.ids if isinstance(documents, Dataset) else None
+    documents = model.readable(documents)
+    model.warn_of_empty(documents)
+    excluded = model.excluded(exclude, len(documents))
+
+    scores = model.raw_scores(documents, k, search, excluded)  # features, search
+    scores = model.calibrated(scores)
+    if threshold:
+        scores = at_least(scores, threshold)
+    return Predictions(scores, model.labels, ids)
 
 
 def follow(
@@ -124,33 +172,33 @@ def follow(
     stages: Stages,
     device: str,
 ) -> None:
-    """Take part in the training of the network, as a rank that is not the first: all else is that
-    one's work.
-    """
-    fitted, _, run = _begun(documents, config, valid, parents, stages, device)
-    points = with_label_points(fitted, run)
-    none = document_features(replace(points, features=None), None, run.config)
-    fit_network(points, none, None, run)
+    """Train the network together with the first process, which does everything else alone."""
+    fitted = hold_out(documents, config, valid).fitted
+    run = _start(fitted, config, valid, parents, stages, device)
+    labelled = with_label_points(fitted, run)
+    no_features = document_features(replace(labelled, features=None), None, run.config)
+    fit_network(
+        labelled,
+        untrained_network(labelled, run),
+        network_tree(labelled, no_features, None, run),
+        run,
+    )
 
 
-def _begun(
-    documents: Dataset,
+def _start(
+    fitted: Dataset,
     config: Config,
     valid: Dataset | None,
     parents: Parents | None,
     stages: Stages | None,
     device: str,
     loss: Callable[..., Any] | None = None,
-) -> tuple[Dataset, Dataset | None, Run]:
-    """Return what to train on, what to calibrate by, and the run, whose stages go by all that they
-    are made from.
-    """
-    fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
+) -> Run:
+    """Open the run; its stages are keyed by their inputs."""
     data: dict[str, object] = {DOCUMENTS: fitted, HIERARCHY: parents}
     if uses_encoder(config):
         data |= {VALIDATION: valid, ENCODER: encoder_hash(config)}
     if loss is not None:
         name = getattr(loss, "__qualname__", type(loss).__qualname__)
         data[GIVEN_LOSS] = [getattr(loss, "__module__", ""), name]
-    work = Work.begin(stages, config, data)
-    return fitted, held_out, Run(config, work, parents, valid, device, loss)
+    return Run(config, Work.begin(stages, config, data), parents, valid, device, loss)

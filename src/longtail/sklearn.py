@@ -109,7 +109,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         kept = ranked.data > self.threshold
         if self.kind_ == "lists":
             rows = np.split(np.arange(ranked.nnz), ranked.indptr[1:-1])
-            return [self.classes_[ranked.indices[own[kept[own]]]].tolist() for own in rows]
+            return [self.classes_[ranked.indices[row[kept[row]]]].tolist() for row in rows]
         ranked.data = kept.astype(np.int64)
         ranked.eliminate_zeros()
         ranked.sort_indices()
@@ -146,21 +146,21 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return special.logit(np.maximum(shares, _SMALLEST)) - special.logit(self.threshold)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of documents with exactly the right class, or exactly the right labels."""
-        found = self.predict(X)
+        """Return the share of documents with exactly the right class, or the right labels."""
+        predicted = self.predict(X)
         if self.kind_ == "lists":
-            binarizer = MultiLabelBinarizer(sparse_output=True).fit([*found, *y])
-            found = binarizer.transform(found)
+            binarizer = MultiLabelBinarizer(sparse_output=True).fit([*predicted, *y])
+            predicted = binarizer.transform(predicted)
             y = binarizer.transform(y)
-        return float(accuracy_score(y, found, sample_weight=sample_weight))
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def _features(self, X: Any, fitting: bool = False) -> Strings | sparse.csr_array:
         """Return texts, or checked features (n, d) float32 in canonical order."""
         texts = _texts(X)
-        if not fitting and self.reads_text_ is not (texts is not None):
-            kinds = "texts", "features"
-            found, trained = kinds if texts is not None else kinds[::-1]
-            raise ValueError(f"X: found {found}; expected {trained}, as in training")
+        if not fitting and self.reads_text_ and texts is None:
+            raise ValueError("X: found features; expected texts, as in training")
+        if not fitting and not self.reads_text_ and texts is not None:
+            raise ValueError("X: found texts; expected features, as in training")
         if texts is not None:
             # of a matrix that this was fitted on before
             for name in ("n_features_in_", "feature_names_in_"):
@@ -175,23 +175,25 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         model = self.model_.model
         features = self._features(X)
         n_labels = len(self.classes_)
-        k = n_labels if self.kind_ == "classes" or self.k is None else min(self.k, n_labels)
+        k = n_labels
+        if self.kind_ != "classes" and self.k is not None:
+            k = min(self.k, n_labels)
+        search = model.config.search
         if k == n_labels:
-            search = replace_beam(model.config.search, n_labels)
-        else:
-            search = model.config.search
+            search = replace_beam(search, n_labels)
         none = csr_of_nothing(_length(features), n_labels)
         with pool.threads(self.threads):
             ranked = model.raw_scores(_dataset(features, none, model.labels), k, search)
         raw = ranked.data.astype(np.float64)
-        known = raw if model.calibration is None else model.calibration(raw)
-        if model.calibration is None and model.missing_score:  # scores are margins
+        known = raw
+        if model.calibration is not None:
+            known = model.calibration(raw)
+        elif model.missing_score:  # scores are margins
             known = special.expit(raw)
-        ranked.data = (
-            known + _TIE * raw
-            if self.kind_ == "classes"
-            else np.clip(known, _SMALLEST, 1 - _SMALLEST)
-        )
+        if self.kind_ == "classes":
+            ranked.data = known + _TIE * raw
+        else:
+            ranked.data = np.clip(known, _SMALLEST, 1 - _SMALLEST)
         return ranked
 
     def _shares(self, ranked: sparse.csr_array) -> NDArray[np.float64]:
@@ -206,9 +208,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """Return the state with the files of the model folder as bytes: nothing in them is code."""
         state: dict[str, Any] = super().__getstate__()
         if "model_" in state:
-            with TemporaryDirectory() as place:
-                state["model_"].save(Path(place) / "model")
-                state = state | {"model_": _files(Path(place) / "model")}
+            with TemporaryDirectory() as folder:
+                state["model_"].save(Path(folder) / "model")
+                state = state | {"model_": _files(Path(folder) / "model")}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -218,12 +220,12 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         super().__setstate__(state)
         files = self.__dict__.get("model_")
         if files is not None:
-            place = Path(mkdtemp(prefix="longtail-"))
+            folder = Path(mkdtemp(prefix="longtail-"))
             for name, content in files.items():
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                (place / name).write_bytes(content)
-            self.model_ = load(place, self.threads, self.device)
-            finalize(self.model_, rmtree, place, ignore_errors=True)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+            self.model_ = load(folder, self.threads, self.device)
+            finalize(self.model_, rmtree, folder, ignore_errors=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -248,7 +250,10 @@ def _target(y: Any) -> _Target:
         return _Target(_ones(binarizer.fit_transform(y)), binarizer.classes_, "lists")
     y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
     if sparse.issparse(y) or (y.ndim == 2 and type_of_target(y, "y") == "multilabel-indicator"):
-        return _Target(_ones(y), np.arange(y.shape[1]), "sparse" if sparse.issparse(y) else "dense")
+        kind: Kind = "dense"
+        if sparse.issparse(y):
+            kind = "sparse"
+        return _Target(_ones(y), np.arange(y.shape[1]), kind)
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
     classes, columns = np.unique(y, return_inverse=True)
@@ -264,7 +269,7 @@ def _is_lists(y: Any) -> bool:
     if sparse.issparse(y) or getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable):
         return False
     first = next(
-        (own for own in y if not isinstance(own, list | tuple | set | frozenset) or own), None
+        (row for row in y if not isinstance(row, list | tuple | set | frozenset) or row), None
     )
     return isinstance(first, list | tuple | set | frozenset) and isinstance(next(iter(first)), str)
 

@@ -1,6 +1,4 @@
-"""A training run with all that surrounds it: forecast, stages to resume by, and the model folder at
-the end.
-"""
+"""A training run: checks, forecast, stages to resume by, and the model folder at the end."""
 
 from __future__ import annotations
 
@@ -10,12 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longtail import __version__
-from longtail.checks import check_trainable, warn_of_documents, warn_of_few_words
+from longtail.checks import (
+    check_settings,
+    check_trainable,
+    warn_of_documents,
+    warn_of_few_words,
+)
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError, UsageError, place_at
@@ -23,90 +26,104 @@ from longtail.forecast import Forecast, check_memory, forecast, note_compiled
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
-from longtail.pipeline import follow, train
+from longtail.pipeline import follow, predict, train
 from longtail.reporting import listening, report, report_settings
 from longtail.run_log import RunLog, run_log_path
 from longtail.run_loggers import logging_to
 from longtail.steps.process_group import FollowedStages, current_group
 from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
-from longtail.tree.given import read_parents
+from longtail.tree.given import Parents, read_parents
 
-__all__ = ["BEGUN", "is_interrupted", "take_part", "train_to_folder", "work_folder"]
+__all__ = [
+    "BEGUN",
+    "RunOptions",
+    "is_interrupted",
+    "run_training",
+    "take_part",
+    "train_to_folder",
+    "work_folder",
+]
 
 BEGUN = "begun"  # what the first rank announces when the others may read the data, too
 
 log = logging.getLogger("longtail")
 
 
-def train_to_folder(
-    documents: Dataset,
-    output: Path,
-    config: Config,
-    *,
-    valid: Dataset | None = None,
-    tree: Path | None = None,
-    threads: int = 0,
-    resume: bool = False,
-    force: bool = False,
-    ignore_memory: bool = False,
-    device: str = "auto",
-    log_to: Sequence[str] = (),
-    loss: Callable[..., Any] | None = None,
-) -> Model:
-    """Train and write the model folder; until it is there, finished stages are kept beside it for
-    ``resume``.
+class RunOptions(NamedTuple):
+    """Options of a training run, beside documents, settings and the model folder."""
 
-    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and
-    memory of each stage, and what the forecast said of them. ``log_to`` are loggers that are told
-    of the run, such as ``mlflow:http://host:5000``. A model that is in ``output`` is replaced with
-    ``force`` alone, or where ``resume`` finds stages of a run that was to replace it. ``loss`` is
-    the loss of a network, where ``training.loss`` is ``custom``; a resumed run needs the same one
-    again."""
+    valid: Dataset | None = None  # for the calibration, and for the best epoch of a network
+    tree: Path | None = None  # a hierarchy of the labels
+    threads: int = 0  # 0: all cores
+    resume: bool = False  # continue an interrupted run
+    force: bool = False  # replace another model in the folder
+    ignore_memory: bool = False  # train whatever the forecast says
+    device: str = "auto"  # of a network
+    log_to: Sequence[str] = ()  # loggers, such as ``mlflow:http://host:5000``
+    loss: Callable[..., Any] | None = None  # of a network, where ``training.loss`` is ``custom``
+
+    def read_parents(self) -> Parents | None:
+        """Read the hierarchy of the labels, if there is one."""
+        if self.tree is None:
+            return None
+        return read_parents(self.tree)
+
+
+def train_to_folder(documents: Dataset, output: Path, config: Config, **options: Any) -> Model:
+    """Check the settings, train, and write the model folder.
+
+    Args:
+        documents: to train on.
+        output: the model folder.
+        config: resolved settings.
+        options: those of :class:`RunOptions`. A resumed run needs the same ``loss`` again.
+    """
+    run_options = RunOptions(**options)
+    check_settings(config, run_options.device)
+    return run_training(documents, output, config, run_options)
+
+
+def run_training(documents: Dataset, output: Path, config: Config, options: RunOptions) -> Model:
+    """Train with settings that are checked already, and write the model folder.
+
+    Until the model folder is complete, finished stages are kept beside it for ``resume``. Also
+    beside it, in a file that ends in ``.run.jsonl``, are the forecast, and the time and memory of
+    each stage. A model in ``output`` is replaced with ``force`` only, or where ``resume`` finds
+    stages of a run that was to replace it."""
     begin = time.perf_counter()
-    stages_at = work_folder(output)
-    log_file = run_log_path(output)
-    run_log = RunLog(log_file)
-    parents = None if tree is None else read_parents(tree)
-    unfinished = resume and stages_at.is_dir()  # it was decided then that a model is replaced
-    check_replaceable(output, force or unfinished)  # now, not after hours of training
-    if resume and not is_interrupted(output):
+    folder = work_folder(output)
+    parents = options.read_parents()
+    unfinished = options.resume and folder.is_dir()  # that run was allowed to replace a model
+    check_replaceable(output, options.force or unfinished)  # now, not after hours of training
+    if options.resume and not is_interrupted(output):
         log.warning(
             "%s: found no finished stage of an interrupted run to resume; training begins anew",
             output,
         )
-    check_trainable(documents, config, device, parents, loss)
+    check_trainable(documents, config, parents, options.loss)
     warn_of_documents(documents)
     warn_of_few_words(documents, config)
-    with pool.threads(threads), logging_to(log_to, output.resolve().name):
+    with pool.threads(options.threads), logging_to(options.log_to, output.resolve().name):
         report_settings(_facts(documents, config))
-        expected = forecast(documents, config, device)
+        expected = forecast(documents, config, options.device)
         log.info("%s", expected)
-        if not ignore_memory:
+        if not options.ignore_memory:
             check_memory(expected)
-        with (
-            _stages(stages_at, output) as stages,
-            listening(run_log),
-            _hint_to_resume(output),
-        ):
+        run_log = RunLog(run_log_path(output))
+        with _stages(folder, output) as stages, listening(run_log), _hint_to_resume(output):
             clear_leftovers(output)
-            if not resume:
-                if count := stages.clear():
-                    log.warning(
-                        "%d stages of an interrupted run are let go, as --resume was not given",
-                        count,
-                    )
-                with suppress(OSError):  # a run log is worth less than the run
-                    log_file.unlink()
+            if not options.resume:
+                _start_anew(stages, output)
             run_log.numbers("forecast", 0, _forecast_values(expected))
             current_group().announce(BEGUN)
             model = train(
                 documents,
                 config,
-                valid=valid,
+                valid=options.valid,
                 parents=parents,
                 stages=stages,
-                device=device,
-                loss=loss,
+                device=options.device,
+                loss=options.loss,
             )
             save_model(model, output, check=partial(_check_opens, output, documents))
             stages.remove()
@@ -118,6 +135,15 @@ def train_to_folder(
     return model
 
 
+def _start_anew(stages: Stages, output: Path) -> None:
+    """Remove the stages and the run log of an interrupted run."""
+    count = stages.clear()
+    if count:
+        log.warning("%d stages of an interrupted run are let go, as --resume was not given", count)
+    with suppress(OSError):  # training goes on without
+        run_log_path(output).unlink()
+
+
 def _check_opens(output: Path, documents: Dataset, folder: Path) -> None:
     """Refuse the folder of a trained model that does not open, or that labels no document.
 
@@ -127,48 +153,44 @@ def _check_opens(output: Path, documents: Dataset, folder: Path) -> None:
         folder: The folder as it is written so far, under a temporary name.
     """
     try:
-        load_model(folder, "cpu").predict(documents.take(np.arange(1)), 1)
+        predict(load_model(folder, "cpu"), documents.take(np.arange(1)), 1)
     except LongtailError as error:
         problem = str(error).replace(str(folder), output.name)
         raise LongtailError(
-            f"{output}: the model was trained but cannot be opened ({problem}), so it was not put there; "
-            "finished stages are kept"
+            f"{output}: the model was trained but cannot be opened ({problem}), "
+            "so it was not put there; finished stages are kept"
         ) from error
 
 
-def take_part(
-    documents: Dataset,
-    output: Path,
-    config: Config,
-    *,
-    valid: Dataset | None = None,
-    tree: Path | None = None,
-    threads: int = 0,
-    device: str = "auto",
-) -> None:
-    """Help to train the network of a run that the first rank leads into ``output``; return when it
-    is trained.
+def take_part(documents: Dataset, output: Path, config: Config, options: RunOptions) -> None:
+    """Train the network together with the first process, which writes ``output``; return when it is
+    trained.
     """
-    parents = None if tree is None else read_parents(tree)
+    parents = options.read_parents()
     stages = FollowedStages(work_folder(output))
-    with pool.threads(threads):
-        follow(documents, config, valid=valid, parents=parents, stages=stages, device=device)
+    with pool.threads(options.threads):
+        follow(
+            documents,
+            config,
+            valid=options.valid,
+            parents=parents,
+            stages=stages,
+            device=options.device,
+        )
 
 
-def _stages(stages_at: Path, output: Path) -> Stages:
-    """Return the work folder of a run; an error of the disk names the model folder that was asked
-    for.
-    """
+def _stages(folder: Path, output: Path) -> Stages:
+    """Return the stages of a run; an error of the disk names the model folder."""
     try:
-        return Stages(stages_at)
+        return Stages(folder)
     except OSError as error:
-        place_at(error, output, stages_at)
+        place_at(error, output, folder)
         raise
 
 
 @contextmanager
 def _hint_to_resume(output: Path) -> Iterator[None]:
-    """Say how to go on where the body ends by a signal or for want of disk or memory."""
+    """Log how to resume where a signal, or too little disk or memory, ends the body."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, SystemError, OSError, MemoryError):
@@ -179,36 +201,38 @@ def _hint_to_resume(output: Path) -> Iterator[None]:
 
 
 def _facts(documents: Dataset, config: Config) -> dict[str, Any]:
-    """Return what decides the run: version, settings by dotted path, and the size of the data."""
+    """Return the version, the settings by dotted path, and the size of the data."""
     counts = {
         "documents": len(documents),
         "labels": documents.n_labels,
         "pairs": documents.label_matrix.nnz,
     }
-    return {"longtail": __version__, **{own.path: own.value for own in settings(config)}, **counts}
+    values = {setting.path: setting.value for setting in settings(config)}
+    return {"longtail": __version__, **values, **counts}
 
 
 def _forecast_values(expected: Forecast) -> dict[str, Any]:
     """Return the forecast for the run log, memory in MB as for stages."""
     low, high = expected.seconds
+    gpu_bytes = expected.network_bytes if expected.on_gpu else 0
     return {
         "seconds": [round(low, 1), round(high, 1)],
         "compilation_seconds": [round(end, 1) for end in expected.compilation_seconds],
         "memory_mb": round(expected.peak_bytes / 1e6, 1),
-        "gpu_memory_mb": round(expected.network_bytes / 1e6, 1) if expected.on_gpu else 0,
+        "gpu_memory_mb": round(gpu_bytes / 1e6, 1),
         "stages": {name: round(peak / 1e6, 1) for name, peak in expected.peaks().items()},
     }
 
 
 def is_interrupted(output: Path) -> bool:
-    """Tell whether a run into ``output`` left finished stages."""
-    stages_at = work_folder(output)
-    return stages_at.is_dir() and any(map(holds_a_model, stages_at.iterdir()))
+    """Return whether a run into ``output`` left finished stages."""
+    folder = work_folder(output)
+    return folder.is_dir() and any(map(holds_a_model, folder.iterdir()))
 
 
 def work_folder(output: Path) -> Path:
-    """Return where the stages of a run go: beside the model folder, as it is replaced as a whole."""
-    place = output.resolve()
-    if not place.name:
+    """Return the folder of a run's stages, beside the model folder, which is replaced as a whole."""
+    path = output.resolve()
+    if not path.name:
         raise UsageError(f"{output}: is no place for a model; give the name of a folder")
-    return place.with_name(f"{place.name}.stages")
+    return path.with_name(f"{path.name}.stages")

@@ -15,6 +15,7 @@ from longtail.errors import ConfigError, UsageError
 from longtail.models.model_card import model_card
 from longtail.models.ranking_model import members_k
 from longtail.networks.label_vectors import LABEL_VECTORS, LabelVectors
+from longtail.pipeline import predict
 from longtail.server.label_path import label_path
 from tiny_encoder import write_sample
 
@@ -166,7 +167,7 @@ class TestSettings:
         groups = settings_of(files, "cascadexml", tree=TREE) | {"features": "dnn"}
         model = lt.Longtail("cascadexml", **groups).fit(data[0]).model
         assert (model.facts.n_columns, model.facts.dense_width) == (0, WIDTH)
-        assert model.predict(data[1], 3).matrix.nnz == 3 * len(data[1])
+        assert predict(model, data[1], 3).matrix.nnz == 3 * len(data[1])
 
     def test_labels_cannot_be_added(self, data):
         groups = {

@@ -122,8 +122,8 @@ class TestTrain:
         monkeypatch.undo()
         model = pipeline.train(data[0], config)  # without stages
         assert (
-            model.predict(["chess"], 3)[0]
-            == load_model(tmp_path / "whole").predict(["chess"], 3)[0]
+            pipeline.predict(model, ["chess"], 3)[0]
+            == pipeline.predict(load_model(tmp_path / "whole"), ["chess"], 3)[0]
         )
 
 

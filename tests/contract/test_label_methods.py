@@ -77,7 +77,7 @@ def test_excluded_labels_give_their_places_to_others(fitted, data):
     texts = [data[1].texts[row] for row in range(20)]
     before = fitted.predict(texts, 4)
     banned = [[before[row][0].id] for row in range(20)]
-    after = fitted.model.predict(texts, 3, exclude=banned)
+    after = fitted.predict(texts, 3, exclude=banned)
     for row in range(20):
         assert [label.id for label in after[row]] == [label.id for label in before[row]][1:]
 
@@ -192,6 +192,26 @@ def test_an_explanation_names_learners_where_there_is_no_tree(data, capsys):
     shown = capsys.readouterr().out
     assert "\nlearner 2: " in shown
     assert "tree" not in shown
+
+
+def test_an_explanation_names_documents_by_their_number_in_the_training_data(data, tmp_path):
+    fitted = fit("annexml", data[0])
+    assert fitted.model.facts.held_out > 0
+    fitted.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    named = set()
+    for label in fitted.predict([TEXT], 5)[0]:
+        steps = fitted.explain(TEXT, label.id).steps
+        assert [step.node for step in loaded.explain(TEXT, label.id).steps] == [
+            step.node for step in steps
+        ]
+        for step in steps:
+            _, _, numbers = step.node.partition(": training documents ")
+            rows = [int(number) - 1 for number in numbers.split(", ") if number]
+            column = data[0].labels.column(label.id)
+            assert all(column in data[0].label_matrix[[row]].indices for row in rows)
+            named.update(rows)
+    assert max(named) > fitted.model.rankers[0].document_rows.searchsorted(max(named))
 
 
 def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import longtail as lt
 from longtail.evaluation import evaluate_model, evaluate_predictions
 from longtail.models.model import Model
+from longtail.pipeline import predict
 
 NAME = "LF-AmazonTitles-131K"
 N_TEST = 60
@@ -169,7 +170,7 @@ class TestInPython:
         file = place / NAME / "filter_labels_test.txt"
         assert evaluate_model(model, test_set) == evaluate_model(model, test_set, mask=file)
         assert evaluate_model(model, test_set, mask=None).evaluation.filter == ""
-        predictions = model.predict(test_set, 10)
+        predictions = predict(model, test_set, 10)
         assert evaluate_predictions(predictions, test_set).evaluation.filter_pairs == len(pairs)
 
     def test_part_of_the_documents_is_not_filtered(self, place, test_set, pairs, caplog):

@@ -20,7 +20,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.models.model_folder import load_model, save_model
-from longtail.pipeline import train
+from longtail.pipeline import predict, train
 from longtail.rankers import level_problems, one_vs_all
 from longtail.training_run import train_to_folder
 
@@ -93,13 +93,13 @@ def test_predictions_are_the_same_bytes(data, tmp_path, monkeypatch, method, mor
             loaded.rankers
         )
         for model in (sharded, loaded):
-            assert_same(model.predict(data[1], 5), whole.predict(data[1], 5))
+            assert_same(predict(model, data[1], 5), predict(whole, data[1], 5))
     exclude = [
         [label.id for label in own[:2]]
-        for own in (whole.predict(data[1], 2)[row] for row in range(60))
+        for own in (predict(whole, data[1], 2)[row] for row in range(60))
     ]
     assert_same(
-        loaded.predict(data[1], 3, exclude=exclude), whole.predict(data[1], 3, exclude=exclude)
+        predict(loaded, data[1], 3, exclude=exclude), predict(whole, data[1], 3, exclude=exclude)
     )
 
 
@@ -107,7 +107,7 @@ def test_eight_bits_are_chosen_a_shard(data):
     whole, sharded = (train(data[0], settings(most, weights="int8")) for most in (0, MOST))
     tables = {part.level.table.tobytes() for part in sharded.rankers[0].shards.held}
     assert len(tables) > 1
-    ours, theirs = sharded.predict(data[1], 5), whole.predict(data[1], 5)
+    ours, theirs = predict(sharded, data[1], 5), predict(whole, data[1], 5)
     assert (ours.matrix.indices == theirs.matrix.indices).mean() > 0.9
 
 
@@ -120,7 +120,7 @@ def test_bytes_with_and_without_stages_and_with_any_number_of_threads(folders, d
 def test_explanations_are_the_same(folders):
     whole, sharded = (load_model(folders / name) for name in ("whole", "shards"))
     text = "A small editor for sound files, with a window for GNOME"
-    for label in whole.predict([text], 3)[0]:
+    for label in predict(whole, [text], 3)[0]:
         assert sharded.explain(text, label.id) == whole.explain(text, label.id)
 
 
@@ -278,11 +278,11 @@ class TestSubsets:
     def test_files_of_other_shards_may_be_missing_and_nothing_else(self, folders, tmp_path):
         model = tmp_path / "model"
         shutil.copytree(folders / "shards", model)
-        expected = load_model(model, shards=[1]).predict(["editor for sound"], 5)
+        expected = predict(load_model(model, shards=[1]), ["editor for sound"], 5)
         for path in model.glob("*-shard-*"):
             if not path.name.endswith("-shard-1.safetensors"):
                 path.unlink()
-        assert_same(load_model(model, shards=[1]).predict(["editor for sound"], 5), expected)
+        assert_same(predict(load_model(model, shards=[1]), ["editor for sound"], 5), expected)
         for shards in (None, [0, 1]):
             with pytest.raises(ModelFolderError, match=r"shard-0.safetensors: is missing"):
                 load_model(model, shards=shards)
@@ -359,7 +359,7 @@ def test_a_server_holds_a_subset(folders, tmp_path):
     service = load_service(model, "cpu", 1, None, None, (0,))
     asked = [Asked("editor for sound", 3, 0.0, ())]
     found = service.predict(service.key(3, None), asked)[0]
-    expected = load_model(folders / "shards", shards=[0]).predict(["editor for sound"], 3)[0]
+    expected = predict(load_model(folders / "shards", shards=[0]), ["editor for sound"], 3)[0]
     assert [(own.id, own.score) for own in found] == [(own.id, own.score) for own in expected]
     assert Reloader(model, service, lambda: service, (0,))._load_changed() is service
     tree = service.model.rankers[0].tree

@@ -17,6 +17,7 @@ from longtail.features.word_tokens import words_of
 from longtail.methods import METHODS, configure, is_read, settings_read
 from longtail.networks.attention import AttentionLevel
 from longtail.networks.cascade import CascadeXML
+from longtail.pipeline import predict
 from longtail.training_run import train_to_folder
 
 NETWORKS = [
@@ -274,7 +275,7 @@ class TestOthers:
         assert "labels as documents" in caplog.text
         found, plain = lt.load(tmp_path / "m").model, lt.load(model(method)).model
         assert found.facts.documents == plain.facts.documents
-        assert found.predict(["sound editor"], 3)[0] != plain.predict(["sound editor"], 3)[0]
+        assert predict(found, ["sound editor"], 3)[0] != predict(plain, ["sound editor"], 3)[0]
 
     def test_an_ensemble_with_linear_classifiers(self, run, files, model, tmp_path):
         assert run("-q", "train", files / "train.jsonl", "-o", tmp_path / "linear").code == 0

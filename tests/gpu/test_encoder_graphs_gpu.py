@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from longtail.networks.encoders.encoder_graphs import EncoderGraphs  # noqa: E402
 from longtail.networks.encoders.word_encoder import make_word_encoder  # noqa: E402
+from longtail.networks.graphs import EncoderGraphs  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

@@ -1,4 +1,4 @@
-"""The page of promises names tests that exist, and every test of faults and of security stands there."""
+"""The page of guarantees names tests that exist, and every test of faults and of security stands there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_line_of_a_table_names_a_test():
     rows = [
         line
         for line in TEXT.splitlines()
-        if line.startswith("| ") and not line.startswith("| promise")
+        if line.startswith("| ") and not line.startswith("| guarantee")
     ]
     assert len(rows) > 15
     for row in rows:

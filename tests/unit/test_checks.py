@@ -1,15 +1,22 @@
-"""What is refused before any document is read."""
+"""Settings that are refused before any document is read, and how often each check runs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import longtail as lt
+from longtail import checks, estimator, training_run
 from longtail.checks import check_encoder
+from longtail.cli import model_commands
+from longtail.config import Config
 from longtail.errors import ConfigError, UsageError
 from longtail.features.encoder_search import search_encoders_in
 from longtail.methods import configure
+from longtail.rankers.tree import TreeFamily
+from longtail.training_run import train_to_folder
 
 LEVELS = {"cascade": {"levels": [16, 64], "layers": [[3, 4], [5], [6]]}}
 
@@ -57,3 +64,40 @@ def test_a_preset_whose_encoder_is_missing_is_refused(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="'bert-base-uncased': found no such folder"),
     ):
         check_encoder(config, "cpu")
+
+
+def _train_in_python(documents: lt.Dataset, folder: Path) -> None:
+    lt.Longtail("cascadexml").fit(documents)
+
+
+def _train_to_folder(documents: lt.Dataset, folder: Path) -> None:
+    train_to_folder(documents, folder / "model", configure("cascadexml"))
+
+
+def _train_by_command(documents: lt.Dataset, folder: Path) -> None:
+    lt.write(documents, folder / "train.jsonl")
+    model_commands.train(str(folder / "train.jsonl"), folder / "model", method="cascadexml")
+
+
+@pytest.mark.parametrize("train", [_train_in_python, _train_to_folder, _train_by_command])
+def test_each_check_runs_once(
+    train: Callable[[lt.Dataset, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def check_encoder(config: Config, device: str) -> None:
+        calls.append("encoder")
+
+    def check(self: TreeFamily, config: Config, documents: lt.Dataset, parents: object) -> None:
+        calls.append("data")
+
+    def begin_training(*arguments: object, **options: object) -> None:
+        raise UsageError("all is checked")
+
+    monkeypatch.setattr(checks, "check_encoder", check_encoder)
+    monkeypatch.setattr(TreeFamily, "check", check)
+    monkeypatch.setattr(estimator, "train", begin_training)
+    monkeypatch.setattr(training_run, "forecast", begin_training)
+    with pytest.raises(UsageError, match="all is checked"):
+        train(lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9), tmp_path)
+    assert calls == ["encoder", "data"]

@@ -11,6 +11,7 @@ from folder_contents import contents
 from longtail.errors import DataError, ModelFolderError, UsageError
 from longtail.models.ensemble_model import Ensemble, united_labels
 from longtail.models.model_folder import load_model
+from longtail.pipeline import predict
 from longtail.search.ensemble import best_first
 
 
@@ -170,7 +171,7 @@ def test_a_member_without_weight_is_not_asked(linear, flat, data, monkeypatch):
         lambda self, *rest: asked.append(self) or search(self, *rest),
     )
     texts = list(data[1].texts)[:3]
-    assert dense(model.predict(texts)) == pytest.approx(dense(linear.predict(texts)), rel=1e-5)
+    assert dense(predict(model, texts)) == pytest.approx(dense(linear.predict(texts)), rel=1e-5)
     assert asked == [model.members[0], linear.model]
 
 

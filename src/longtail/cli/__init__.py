@@ -24,7 +24,6 @@ from longtail.cli import (
     model_commands,
     reproduce_commands,
     serve_commands,
-    shard_commands,
     tune_commands,
 )
 from longtail.cli.address_space import check_address_space, spare_address_space
@@ -44,7 +43,6 @@ __all__ = [
     "model_commands",
     "reproduce_commands",
     "serve_commands",
-    "shard_commands",
     "tune_commands",
 ]
 

@@ -47,13 +47,13 @@ def analyze(
     PNG and CSV.
     """
     from longtail.cli.terminal import print_json, print_table
-    from longtail.models.model import Model
     from longtail.models.model_folder import load_model
     from longtail.report.analysis_figures import prepare_folder, summary, write_analysis
 
     prepare_folder(output)
     trained = load_model(model, "cpu")  # where the encoder stays in float32
-    if not isinstance(trained, Model) or (ranker := trained.neural_ranker) is None:
+    ranker = trained.neural_ranker
+    if ranker is None:
         raise UsageError(
             f"{model}: found no network that ranks, to look into; expected a model that has one"
         )

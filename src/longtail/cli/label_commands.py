@@ -156,11 +156,10 @@ def _of_data(documents: Dataset, config: Config, with_graph: bool) -> _Source:
 
 
 def _of_model(path: Path, with_graph: bool) -> _Source:
-    from longtail.models.model import Model
     from longtail.models.model_folder import load_model
 
     model = load_model(path, "cpu")
-    graph = model.label_graph if isinstance(model, Model) else None
+    graph = model.label_graph
     if with_graph and graph is None:
         raise UsageError(
             f"{path}: this model was trained without a label graph; give its training data instead"

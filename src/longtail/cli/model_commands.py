@@ -1,12 +1,11 @@
-"""Commands for models: train, predict, embed, explain, info."""
+"""Commands for models: train, predict, merge, embed, explain, info."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -44,10 +43,7 @@ from longtail.cli.options import (
 )
 from longtail.errors import UsageError
 
-if TYPE_CHECKING:
-    from longtail.config import Config
-
-__all__ = ["embed", "explain", "info", "predict", "train"]
+__all__ = ["embed", "explain", "info", "merge", "predict", "train"]
 
 
 @app.command(epilog="Example: longtail train train.jsonl -o model --set tree.branching=32")
@@ -113,27 +109,20 @@ def train(
     ray: Ray = None,
 ) -> None:
     """Train a model from documents with labels."""
-    from longtail.features.encoder_search import search_encoders_in
     from longtail.methods import configure
     from longtail.run_loggers import check_targets
-    from longtail.scale.ranks import check_sources, joined
-    from longtail.scale.ray import connected
-    from longtail.training_run import BEGUN, take_part, train_to_folder
+    from longtail.scale.training import training_job
+    from longtail.training_run import RunOptions
 
     check_targets(log_to or ())
-    with search_encoders_in(encoder_folder), joined(device) as (ranks, own_device):
-        if not ranks.is_first:
-            ranks.wait_for(BEGUN)
-        elif ranks.size > 1:
-            check_sources(data, valid)
-        given = [
+    with training_job(device, sources=(data, valid), ray=ray, encoder_folder=encoder_folder) as job:
+        assignments = [
             *overrides(config, set_),
             _gandalf(gandalf, gandalf_share),
             {} if seed is None else {"seed": seed},
         ]
-        settings = configure(method_of(method, given), preset, *given)
-        # before documents are read
-        _check_settings(settings, own_device, ranks.size > 1, ray is not None)
+        settings = configure(method_of(method, assignments), preset, *assignments)
+        job.check(settings)  # before documents are read
         reading: dict[str, Any] = {
             "format": format,
             "no_features": no_features,
@@ -145,46 +134,30 @@ def train(
             "labels_column": labels_column,
         }
         documents = read_data(data, labels=labels, features=features, **reading)
-        valid_documents = None if valid is None else read_data(valid, split="test", **reading)
-        options: dict[str, Any] = {
-            "valid": valid_documents,
-            "tree": tree,
-            "threads": threads,
-            "device": own_device,
-        }
-        if ranks.is_first:
-            options |= {
-                "resume": resume,
-                "force": force,
-                "ignore_memory": ignore_memory,
-                "log_to": log_to or (),
-            }
-        run = train_to_folder if ranks.is_first else take_part
-        # Ray would tell of lost workers on stdout
-        with redirect_stdout(sys.stderr), connected(ray, threads):
-            run(documents, output, settings, **options)
-
-
-def _check_settings(settings: Config, device: str, several_ranks: bool, on_ray: bool) -> None:
-    """Refuse settings that cannot be trained with, or not so."""
-    from longtail.checks import check_encoder
-    from longtail.methods import uses_encoder
-    from longtail.scale.ranks import check_method
-    from longtail.scale.ray import check_trainable
-
-    if several_ranks:
-        check_method(settings)
-    if on_ray:
-        check_trainable(settings)
-    if uses_encoder(settings):
-        check_encoder(settings, device)
+        valid_documents = None
+        if valid is not None:
+            valid_documents = read_data(valid, split="test", **reading)
+        options = RunOptions(
+            valid=valid_documents,
+            tree=tree,
+            threads=threads,
+            resume=resume,
+            force=force,
+            ignore_memory=ignore_memory,
+            device=job.device,
+            log_to=log_to or (),
+        )
+        with job.workers(threads):
+            job.run(documents, output, settings, options)
 
 
 def _gandalf(use: bool, share: float | None) -> dict[str, Any]:
     """Return the settings of --gandalf and --gandalf-share, either of which is enough."""
-    if not use and share is None:
-        return {}
-    return {"gandalf": {"use": True} | ({} if share is None else {"share": share})}
+    if share is not None:
+        return {"gandalf": {"use": True, "share": share}}
+    if use:
+        return {"gandalf": {"use": True}}
+    return {}
 
 
 @app.command(epilog="Example: longtail predict model new.jsonl -k 3 -o predictions.jsonl")
@@ -222,24 +195,12 @@ def predict(
     those of --shards.
     """
     from longtail.data.output import check_apart, check_output
-    from longtail.estimator import load
-    from longtail.search.predictions import write_predictions
-    from longtail.store import open_folder
+    from longtail.scale.prediction import prediction_job
 
-    if ray is not None and shards is not None:
-        raise UsageError(
-            "found --ray and --shards; expected one of them, as a worker loads the whole model"
-        )
-    if ray is not None and device not in ("auto", "cpu"):
-        raise UsageError(
-            f"found --ray and --device {device}; expected one of them, as workers predict on CPUs"
-        )
     check_output(output)  # now, not after hours of predicting
     check_apart(output, data, features)
-    tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
-    if tagger is None:
-        # now, not when a cluster has started; its bytes are verified there
-        open_folder(model, verify="size")
+    numbers = shard_numbers(shards)
+    job = prediction_job(model, threads=threads, device=device, shards=numbers, ray=ray)
     documents = read_data(
         data,
         format=format,
@@ -252,23 +213,33 @@ def predict(
         labelled=False,
         skip_bad=skip_bad,
     )
-    options: dict[str, Any] = {"threshold": threshold, "beam_size": beam_size}
-    if tagger is None:
-        from longtail.scale.ray import connected, predict_folder
+    unread = job.run(documents, output, k, threshold, beam_size)
+    if unread:
+        count = f"{unread:,} of {len(documents):,} documents"
+        say(f"{count} hold nothing that the model knows, and have the same labels")
 
-        with redirect_stdout(sys.stderr), connected(ray, threads):
-            found = predict_folder(model, documents, k, **options)
-        write_predictions(found, output)
-    elif shards is not None:
-        from longtail.search.partial_predictions import write_partial
 
-        write_partial(tagger.predict_part(documents, k, **options), output)
-    else:
-        found = tagger.predict(documents, k, **options)
-        write_predictions(found, output)
-        if unread := tagger.model.count_unread(documents, found, beam_size):
-            count = f"{unread:,} of {len(documents):,} documents"
-            say(f"{count} hold nothing that the model knows, and have the same labels")
+@app.command(epilog="Example: longtail merge a.jsonl b.jsonl -o predictions.jsonl")
+def merge(
+    predictions: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Files of `longtail predict --shards`.")
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="File to write; - for stdout.")
+    ] = "-",
+    k: Annotated[
+        int | None,
+        typer.Option("-k", min=1, help="Labels a document, at most; as in the files otherwise."),
+    ] = None,
+) -> None:
+    """Join predictions that were made with some shards of a model each: what the whole model
+    predicts, exactly.
+    """
+    from longtail.data.output import check_apart
+    from longtail.search.partial_predictions import merge_predictions
+
+    check_apart(output, *predictions)
+    merge_predictions(predictions, output, k)
 
 
 @app.command(epilog="Example: longtail embed model new.jsonl -o vectors.npy")
@@ -326,15 +297,18 @@ def explain(
     """
     from longtail.cli.terminal import print_explanation, print_json
     from longtail.models.model_folder import load_model
+    from longtail.pipeline import predict as predict_labels
 
     trained = load_model(model)
     if os.path.isfile(text):  # noqa: PTH113 - Path's raises where a text is too long for a name
         say(
-            f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}"
+            f"{text} is a file, but its name is explained; "
+            f"for its content: longtail explain {model} - < {text}"
         )
-    text = sys.stdin.read() if text == "-" else text
+    if text == "-":
+        text = sys.stdin.read()
     if label is None:
-        best = trained.predict([text], 1)[0]
+        best = predict_labels(trained, [text], 1)[0]
         if not best:
             raise UsageError("no label was found for this text; give one with --label")
         label = best[0].id

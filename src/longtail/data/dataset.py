@@ -136,6 +136,13 @@ class Dataset:
             raise UsageError("these documents have features but no text; expected texts")
         return self.texts
 
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the file or folder that it was read from, none if it was not."""
+        if self.source is None:
+            return ()
+        return self.source.names
+
     def take(self, rows: NDArray[np.integer]) -> Dataset:
         """Return the documents at ``rows``, in that order, with the same label vocabulary."""
         return replace(

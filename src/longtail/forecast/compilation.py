@@ -54,8 +54,12 @@ def kernel_groups(config: Config) -> tuple[str, ...]:
     if config.gandalf.use:
         groups.append("label graph")
     groups += _TREES.get(config.tree.kind, ())
-    solver = config.ranker.loss if config.ranker.solver == "dual" else config.ranker.solver
-    dense = _DENSE if uses_encoder(config) else ""
+    solver: str = config.ranker.solver
+    if solver == "dual":
+        solver = config.ranker.loss
+    dense = ""
+    if uses_encoder(config):
+        dense = _DENSE
     groups += [f"{solver}{dense}", f"search{dense}"]
     if config.ranker.trees > 1:
         groups.append("several trees")

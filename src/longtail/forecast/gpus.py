@@ -36,18 +36,24 @@ def gpu_for(device: str) -> Gpu | None:
     kind, _, number = device.partition(":")
     if kind == "cpu" or _torch_is_without_cuda():
         return None
-    place = int(number) if number.isdecimal() else 0
+    position = 0
+    if number.isdecimal():
+        position = int(number)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return find_gpu(place)
+        return find_gpu(position)
     names = [name.strip() for name in visible.split(",")]
-    if place >= len(names) or names[place] in ("", "-1"):
+    if position >= len(names) or names[position] in ("", "-1"):
         return None
-    return find_gpu(int(names[place]) if names[place].isdecimal() else place)
+    if names[position].isdecimal():
+        return find_gpu(int(names[position]))
+    return find_gpu(position)
 
 
 def _torch_is_without_cuda() -> bool:
-    """Tell whether torch was built for the CPU alone; where torch is missing, training says so."""
+    """Return whether torch was built for the CPU alone; where torch is missing, training says
+    so.
+    """
     try:
         return version("torch").endswith("+cpu")
     except PackageNotFoundError:
@@ -56,8 +62,8 @@ def _torch_is_without_cuda() -> bool:
 
 @cache
 def find_gpu(number: int = 0) -> Gpu | None:
-    """Return a device of this machine, or None where there is no such one, or no driver that tells
-    of it.
+    """Return a device of this machine, or None where there is no such one, or no driver that
+    knows it.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -78,10 +84,10 @@ def find_gpu(number: int = 0) -> Gpu | None:
 def parse_gpu(line: str) -> Gpu:
     """Return the device of a line such as ``NVIDIA H200, 143771 MiB``."""
     name, _, memory = line.rpartition(",")
-    found = re.fullmatch(r"\s*(\d+)\s*MiB\s*", memory)
-    if found is None:
+    size = re.fullmatch(r"\s*(\d+)\s*MiB\s*", memory)
+    if size is None:
         return Gpu((name or memory).strip(), 0)
-    return Gpu(name.strip(), int(found[1]) * _MIB)
+    return Gpu(name.strip(), int(size[1]) * _MIB)
 
 
 def nominal_flops(gpu: Gpu, precision: str) -> float | None:
@@ -91,7 +97,8 @@ def nominal_flops(gpu: Gpu, precision: str) -> float | None:
     words = set(re.split(r"[\s-]+", gpu.name))
     for entry in _table():
         if words.issuperset(entry.words):
-            return 1e12 * (entry.bfloat16 if precision == "bfloat16" else entry.float32)
+            by_precision = {"bfloat16": entry.bfloat16, "float32": entry.float32}
+            return 1e12 * by_precision[precision]
     return None
 
 

@@ -29,9 +29,9 @@ class Level(NamedTuple):
     """One level: its nodes, the documents of a node, and what its parents are trained on."""
 
     nodes: int
-    own: float  # documents of a node
+    node_documents: float  # documents of a node
     parents: int
-    given: float  # documents of a parent
+    parent_documents: float  # documents of a parent
     largest: float  # documents of the largest parent
 
     @property
@@ -59,14 +59,16 @@ def tree_levels(sizes: DataSizes, config: Config) -> list[Level]:
             apart = nodes * -np.expm1(labels.values * np.log1p(-1 / nodes))
         else:
             apart = np.ones_like(labels.values)
-        share = 1.0 if nodes == sizes.n_labels else _LABELS_APART
-        own = labels.size + share * float((apart - 1) @ labels.counts)
-        levels.append(Level(nodes, own / nodes, parents, pairs / parents, largest))
+        share = _LABELS_APART
+        if nodes == sizes.n_labels:
+            share = 1.0
+        node_pairs = labels.size + share * float((apart - 1) @ labels.counts)
+        levels.append(Level(nodes, node_pairs / nodes, parents, pairs / parents, largest))
         parents = nodes
-        pairs = own
+        pairs = node_pairs
         # the beam adds documents to the parents that it would choose
         if _negatives(config, level + 1) != "tfn":
-            pairs = max(own, float(sizes.documents * min(config.search.beam_size, nodes)))
+            pairs = max(pairs, float(sizes.documents * min(config.search.beam_size, nodes)))
         # one holds the most frequent label
         largest = min(most + pairs / parents, float(sizes.documents))
     return levels
@@ -81,28 +83,26 @@ def _flat_level(sizes: DataSizes, config: Config) -> Level:
     if not hard:
         return Level(sizes.n_labels, sizes.pairs / sizes.n_labels, 1, n, n)
     blocks = math.ceil(sizes.n_labels / BLOCK)
-    given = min((sizes.pairs + 2 * hard * n) / blocks, n)
-    largest = min(sizes.documents_of_labels.largest + given, n)
-    return Level(sizes.n_labels, sizes.pairs / sizes.n_labels, blocks, given, largest)
+    documents = min((sizes.pairs + 2 * hard * n) / blocks, n)
+    largest = min(sizes.documents_of_labels.largest + documents, n)
+    return Level(sizes.n_labels, sizes.pairs / sizes.n_labels, blocks, documents, largest)
 
 
 def _negatives(config: Config, level: int) -> str:
     """Return the negatives of a level of the tree."""
-    given = config.ranker.level_negatives
-    if level < len(given):
-        return given[level]
+    by_level = config.ranker.level_negatives
+    if level < len(by_level):
+        return by_level[level]
     return config.ranker.negatives
 
 
 def _widths(n_labels: int, tree: Tree) -> list[int]:
     if tree.kind != "unbalanced":
         return [*level_widths(n_labels, tree), n_labels]
-    widths = list[int]()
-    while len(widths) < tree.max_depth and n_labels > tree.leaf_size * (
-        widths[-1] if widths else 1
-    ):
-        widths.append(min((widths[-1] if widths else 1) * tree.branching, -(-n_labels // 3)))
-    return [*widths, n_labels]
+    widths = [1]  # the root
+    while len(widths) <= tree.max_depth and n_labels > tree.leaf_size * widths[-1]:
+        widths.append(min(widths[-1] * tree.branching, -(-n_labels // 3)))
+    return [*widths[1:], n_labels]
 
 
 def label_numbers(sizes: DataSizes, text: TextForecast, settings: LabelFeatures) -> float:
@@ -115,7 +115,10 @@ def label_numbers(sizes: DataSizes, text: TextForecast, settings: LabelFeatures)
         each = np.minimum(
             (1 + settings.graph_keep) * each, min(settings.graph_features, text.columns)
         )
-    return float(each @ counts.counts) * (2 if settings.kind.endswith("+text") else 1)
+    numbers = float(each @ counts.counts)
+    if settings.kind.endswith("+text"):
+        return 2 * numbers
+    return numbers
 
 
 def pruned_weights(text: TextForecast, levels: list[Level], prune: float) -> float:
@@ -123,9 +126,8 @@ def pruned_weights(text: TextForecast, levels: list[Level], prune: float) -> flo
     trained on.
     """
     kept = _WEIGHTS / math.sqrt(text.each) * (0.1 / max(prune, 1e-4)) ** _PRUNING
-    return float(
-        sum(
-            level.nodes * min(kept * text.distinct(level.own), text.distinct(level.given))
-            for level in levels
-        )
-    )
+    weights = 0.0
+    for level in levels:
+        of_node = kept * text.distinct(level.node_documents)
+        weights += level.nodes * min(of_node, text.distinct(level.parent_documents))
+    return float(weights)

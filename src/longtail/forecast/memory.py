@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longtail.errors import UsageError
-from longtail.forecast.stages import StageMemory
 from longtail.forecast.training import Forecast, size_in_words
 
 __all__ = ["MemoryLimit", "check_memory", "memory_limit"]
@@ -44,12 +43,12 @@ def check_memory(expected: Forecast) -> None:
     limit = memory_limit()
     if limit is not None and expected.peak_bytes > _MOST * limit.nbytes:
         largest = max(expected.stages, key=lambda stage: stage.peak_bytes, default=None)
-        where = "" if largest is None else f", most of all in the stage {largest.name!r}"
-        raise _refusal(
-            f"about {size_in_words(expected.peak_bytes)} of memory{where}",
-            limit,
-            _ways(expected, largest),
-        )
+        needed = f"about {size_in_words(expected.peak_bytes)} of memory"
+        name = ""
+        if largest is not None:
+            name = largest.name
+            needed += f", most of all in the stage {name!r}"
+        raise _refusal(needed, limit, _ways(expected, name))
     if expected.gpu_bytes and expected.network_bytes > _MOST * expected.gpu_bytes:
         needed = f"about {size_in_words(expected.network_bytes)} of the GPU's memory"
         limit = MemoryLimit(expected.gpu_bytes, expected.gpu)
@@ -64,14 +63,10 @@ def _refusal(needed: str, limit: MemoryLimit, ways: str) -> UsageError:
     )
 
 
-def _ways(expected: Forecast, largest: StageMemory | None) -> str:
-    """Return the settings that take less memory where the largest stage takes it."""
-    name = "" if largest is None else largest.name
-    if (
-        not expected.on_gpu
-        and _is_of_a_network(name)
-        and 2 * expected.network_bytes > expected.peak_bytes
-    ):
+def _ways(expected: Forecast, name: str) -> str:
+    """Return the settings that take less memory where the stage ``name`` takes most."""
+    network_takes_most = 2 * expected.network_bytes > expected.peak_bytes
+    if not expected.on_gpu and _is_of_a_network(name) and network_takes_most:
         return f"{_FOR_NETWORKS}, take a smaller encoder"
     if expected.on_gpu and _is_of_a_network(name):  # what begins with the vectors of all documents
         return "cascade.label_rows=random or recursive.bootstrap=false, take a narrower encoder"
@@ -86,7 +81,7 @@ def _ways(expected: Forecast, largest: StageMemory | None) -> str:
 
 
 def _is_of_a_network(stage: str) -> bool:
-    """Tell whether a stage is one of those that train a network."""
+    """Return whether a stage is one of those that train a network."""
     return stage.startswith("network") or stage.endswith(", network")
 
 

@@ -1,5 +1,5 @@
-"""Time and memory of a network: operations and bytes that follow from the plan of its family and the
-shape of its encoder.
+"""Time and memory of a network: operations and bytes that follow from the plan of its family and
+the shape of its encoder.
 
 The shape is read from the encoder's files, without torch, which may not be installed."""
 

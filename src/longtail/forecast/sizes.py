@@ -124,18 +124,29 @@ class DataSizes:
         features = documents.features
         labels = np.diff(documents.label_matrix.indptr)
         counts = documents.label_counts
+        text_lengths = Distribution.of([])
+        text_bytes = 0
+        if texts is not None:
+            text_lengths = Distribution.of(texts.lengths)
+            text_bytes = texts.nbytes
+        given_features = None
+        if features is not None:
+            given_features = (features.shape[1], features.nnz)
+        dense_width = 0
+        if documents.dense is not None:
+            dense_width = documents.dense.shape[1]
         return cls(
             documents=len(documents),
             n_labels=documents.n_labels,
             pairs=documents.label_matrix.nnz,
             labels_of_documents=Distribution.of(labels[labels > 0]),
             documents_of_labels=Distribution.of(counts[counts > 0]),
-            text_lengths=Distribution.of([] if texts is None else texts.lengths),
-            text_bytes=0 if texts is None else texts.nbytes,
+            text_lengths=text_lengths,
+            text_bytes=text_bytes,
             data_bytes=documents.nbytes,
             label_bytes=documents.labels.nbytes,
-            features=None if features is None else (features.shape[1], features.nnz),
-            dense_width=0 if documents.dense is None else documents.dense.shape[1],
+            features=given_features,
+            dense_width=dense_width,
             texts=texts,
         )
 
@@ -182,8 +193,12 @@ class DataSizes:
             return self
         more = round(config.gandalf.share * self.n_labels)
         length = self.text_lengths.mean
-        columns, nonzeros = self.features or (0, 0)
-        each = round(nonzeros / max(self.documents, 1))
+        each = 0
+        features = None
+        if self.features is not None:
+            columns, nonzeros = self.features
+            each = round(nonzeros / max(self.documents, 1))
+            features = (columns, nonzeros + each * more)
         text_bytes = round(more * length) + 8 * more
         return replace(
             self,
@@ -193,7 +208,7 @@ class DataSizes:
             text_lengths=_joined(self.text_lengths, length, more),
             text_bytes=self.text_bytes + text_bytes,
             data_bytes=self.data_bytes + text_bytes + 8 * (2 + each) * more,
-            features=None if self.features is None else (columns, nonzeros + each * more),
+            features=features,
         )
 
     def tokens(self, most: int) -> Distribution:
@@ -222,8 +237,8 @@ class DataSizes:
 
 def _lengths(documents: int, words: float) -> Distribution:
     """Return log-normal lengths of texts, in bytes, about their mean."""
-    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    lengths = np.exp(_LENGTHS * special.ndtri(places))
+    shares = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    lengths = np.exp(_LENGTHS * special.ndtri(shares))
     return Distribution(
         lengths * words * _WORD_BYTES / lengths.mean(), np.full(_QUANTILES, documents / _QUANTILES)
     )
@@ -246,7 +261,10 @@ def _zipf(labels: int, pairs: int, documents: int) -> NDArray[np.float64]:
     for _ in range(60):  # halve the range of the factor that gives as many pairs
         factor = (low + high) / 2
         enough = np.clip(factor * shares, 1, documents).sum() >= pairs
-        low, high = (low, factor) if enough else (factor, high)
+        if enough:
+            high = factor
+        else:
+            low = factor
     counts: NDArray[np.float64] = np.round(np.clip(high * shares, 1, documents))
     return counts
 

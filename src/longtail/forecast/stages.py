@@ -74,7 +74,8 @@ class TrainingPlan(NamedTuple):
     levels: list[Level]  # of each tree; none where no linear solver runs
     trees: int
     labels: float  # numbers of the label features that these trees are clustered by
-    stored: list[float]  # bytes of the weights of each level
+    weights: list[float]  # of each level
+    stored: list[float]  # their bytes
     other: RankerForecast | None
 
 
@@ -135,7 +136,7 @@ def _add_network(
     read included.
     """
     sizes = plan.sizes
-    here = 0.0 if network.on_gpu else 1.0
+    here = float(not network.on_gpu)
     resting = rows + here * network.resting_bytes
     if network.stages:
         tokens = rows + network.token_bytes
@@ -177,7 +178,9 @@ def _bootstrap_bytes(plan: TrainingPlan, network: NetworkForecast) -> float:
 def _add_tree(
     course: _Course, plan: TrainingPlan, resting: float, numbers: float, width: int, count: int
 ) -> None:
-    """Add the clustering of ``count`` label trees by label features with ``width`` dense columns."""
+    """Add the clustering of ``count`` label trees by label features, ``width`` columns of them
+    dense.
+    """
     labels = plan.sizes.n_labels
     features = _BYTES.label_number * numbers + 8.0 * width * labels
     part = (_BYTES.tree_number * numbers + 6.0 * width * labels) / _BYTES.tree_parts
@@ -199,7 +202,7 @@ def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
         scaled = 0.0
     else:
         scaled = 4.0 * plan.joined.dense_width * plan.sizes.documents
-    relevance = _BYTES.relevance * sum(level.nodes * level.own for level in plan.levels)
+    relevance = _BYTES.relevance * sum(level.nodes * level.node_documents for level in plan.levels)
     stored = 0.0
     for _ in range(plan.trees):
         for number, level in enumerate(plan.levels):
@@ -217,13 +220,19 @@ def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
 def _problem_bytes(plan: TrainingPlan, number: int) -> float:
     """Return what tells the documents of the parents and of the nodes of a level."""
     level = plan.levels[number]
-    own = level.nodes * level.own
-    given = level.parents * level.given
+    of_nodes = level.nodes * level.node_documents
+    of_parents = level.parents * level.parent_documents
     if plan.config.tree.kind == "flat":
-        return _BYTES.problem * own + (_BYTES.negative * given if level.parents > 1 else 0.0)
-    work = _BYTES.problem * (own + given)
-    above = 0.0 if number == 0 else plan.levels[number - 1].nodes * plan.levels[number - 1].own
-    return work + (_BYTES.matched * given if given > above and number else 0.0)
+        work = _BYTES.problem * of_nodes
+        if level.parents > 1:
+            work += _BYTES.negative * of_parents
+        return work
+    work = _BYTES.problem * (of_nodes + of_parents)
+    if number:
+        above = plan.levels[number - 1]
+        if of_parents > above.nodes * above.node_documents:
+            work += _BYTES.matched * of_parents
+    return work
 
 
 def _solver_bytes(plan: TrainingPlan, level: Level, solver: str) -> float:
@@ -232,13 +241,16 @@ def _solver_bytes(plan: TrainingPlan, level: Level, solver: str) -> float:
     The documents of a parent are prepared once for all threads that work below it; each has its own
     block of siblings."""
     parents = min(plan.threads, level.parents)
-    blocks = _group_bytes(plan, level.largest) + (parents - 1) * _group_bytes(plan, level.given)
+    blocks = _group_bytes(plan, level.largest) + (parents - 1) * _group_bytes(
+        plan, level.parent_documents
+    )
     at_largest = min(plan.threads, _tasks(level.largest, level.children))
     elsewhere = min(
-        plan.threads - at_largest, _tasks(level.given, level.children) * (level.parents - 1)
+        plan.threads - at_largest,
+        _tasks(level.parent_documents, level.children) * (level.parents - 1),
     )
     blocks += at_largest * _block_bytes(plan, level.largest, solver)
-    return blocks + elsewhere * _block_bytes(plan, level.given, solver)
+    return blocks + elsewhere * _block_bytes(plan, level.parent_documents, solver)
 
 
 def _tasks(documents: float, siblings: int) -> int:
@@ -250,16 +262,17 @@ def _tasks(documents: float, siblings: int) -> int:
 def _group_bytes(plan: TrainingPlan, documents: float) -> float:
     """Return the bytes of so many documents as the solvers of their parent read them."""
     text = plan.joined
-    columns = float(text.distinct(documents)) if text.columns else 0.0
     each = _BYTES.group_number * text.numbers / max(text.documents, 1) + _BYTES.group_document
-    products = 4.0 * documents**2 if documents < text.dense_width else 0.0
-    return each * documents + _BYTES.group_column * columns + products
+    work = each * documents + _BYTES.group_column * float(text.distinct(documents))
+    if documents < text.dense_width:
+        work += 4.0 * documents**2  # their products
+    return work
 
 
 def _block_bytes(plan: TrainingPlan, documents: float, solver: str) -> float:
     """Return the bytes of one thread that solves a block of siblings on so many documents."""
     text = plan.joined
-    columns = text.dense_width + (float(text.distinct(documents)) if text.columns else 0.0)
+    columns = text.dense_width + float(text.distinct(documents))
     of_document, of_column = _LINES[solver]
     lines = of_document * documents + of_column * columns
     return _BYTES.line * lines + 4.0 * (text.columns + text.documents)

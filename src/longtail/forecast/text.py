@@ -59,11 +59,10 @@ def text_forecast(sizes: DataSizes, config: Config) -> TextForecast:
     if sizes.texts is None or not n:
         return TextForecast(n, 0, 0, 0, 0, sizes.dense_width, 0.0)
     sample = _sample(sizes.texts)
-    sums = (
-        sum(column)
-        for column in zip(*(_block(sample, n, own) for own in config.tfidf), strict=True)
+    blocks = [_block(sample, n, settings) for settings in config.tfidf]
+    all_columns, all_numbers, columns, numbers = (
+        int(sum(column)) for column in zip(*blocks, strict=True)
     )
-    all_columns, all_numbers, columns, numbers = map(int, sums)
     lengths = sum(settings.ngram_max - settings.ngram_min + 1 for settings in config.tfidf)
     seconds = _SECONDS * sizes.text_bytes * lengths
     return TextForecast(n, all_columns, all_numbers, columns, numbers, sizes.dense_width, seconds)
@@ -91,7 +90,9 @@ def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, floa
     frequency = np.bincount(rows.indices)
     every_other = np.repeat(np.arange(len(sample)) % 2 == 0, np.diff(rows.indptr))
     half = len(np.unique(rows.indices[every_other]))
-    growth = math.log2(len(frequency) / half) if half else 1.0  # β of Heaps' law
+    growth = 1.0  # β of Heaps' law
+    if half:
+        growth = math.log2(len(frequency) / half)
     times = n / len(sample)
     columns = len(frequency) * times ** max(growth - _SLOWING, 0.0)
     entries = rows.nnz * times

@@ -25,7 +25,6 @@ from longtail.forecast.text import TextForecast, text_forecast
 from longtail.kernels import pool
 from longtail.methods import ranks_alone, uses_encoder
 from longtail.rankers import ranker_family
-from longtail.rankers.base import RankerForecast
 from longtail.rankers.one_vs_all import one_vs_all_seconds, one_vs_all_weights
 
 __all__ = ["Forecast", "forecast", "forecast_of_sizes", "published_forecast", "size_in_words"]
@@ -76,19 +75,17 @@ class Forecast(msgspec.Struct, frozen=True):
     compilation_seconds: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        memory, model, network = map(
-            size_in_words, (self.peak_bytes, self.model_bytes, self.network_bytes)
-        )
-        own = ""
+        threads = f"{self.threads} threads"
+        if self.threads == 1:
+            threads = "1 thread"
+        time = f"{_span(self._all_seconds())} on {threads}{self._beside()}{self._compiling()}"
+        memory = f"{size_in_words(self.peak_bytes)} of memory"
+        network = size_in_words(self.network_bytes)
         if self.on_gpu:
-            own = f", {network} of the GPU's"
+            memory += f", {network} of the GPU's"
         elif self.network_bytes:
-            own = f" (network {network})"
-        return (
-            f"forecast: about {_span(self._all_seconds())} on {threads}{self._beside()}{self._compiling()}, "
-            f"{memory} of memory{own}, a model of {model}"
-        )
+            memory += f" (network {network})"
+        return f"forecast: about {time}, {memory}, a model of {size_in_words(self.model_bytes)}"
 
     def _all_seconds(self) -> tuple[float, float]:
         """Return the seconds of the run, compilation among them."""
@@ -137,14 +134,11 @@ def forecast(documents: Dataset, config: Config, device: str = "auto") -> Foreca
     tenths of a second.
     """
     sizes = DataSizes.trained_on(documents, config)
-    shape = shape_of(sizes, config) if uses_encoder(config) else None
-    expected = forecast_of_sizes(
-        sizes, config, shape, gpu_for(device) if shape is not None else None
-    )
     compilation = compilation_seconds(config)
     low, high = _COSTS.spread
     return msgspec.structs.replace(
-        expected, compilation_seconds=(low * compilation, high * compilation)
+        _on_device(sizes, config, device),
+        compilation_seconds=(low * compilation, high * compilation),
     )
 
 
@@ -153,8 +147,15 @@ def published_forecast(dataset: PublishedDataset, config: Config, device: str = 
     this machine.
     """
     sizes = DataSizes.published(dataset).with_label_texts(config)
-    shape = shape_of(sizes, config, known=True) if uses_encoder(config) else None
-    return forecast_of_sizes(sizes, config, shape, gpu_for(device) if shape is not None else None)
+    return _on_device(sizes, config, device, known=True)
+
+
+def _on_device(sizes: DataSizes, config: Config, device: str, known: bool = False) -> Forecast:
+    """Estimate a run with the device and the encoder's files that this machine has."""
+    if not uses_encoder(config):
+        return forecast_of_sizes(sizes, config, None, None)
+    shape = shape_of(sizes, config, known=known)
+    return forecast_of_sizes(sizes, config, shape, gpu_for(device))
 
 
 def forecast_of_sizes(
@@ -163,57 +164,79 @@ def forecast_of_sizes(
     """Estimate a run by the sizes of what is trained on, and the shape of the encoder if there is
     one.
     """
-    text = text_forecast(sizes, config)
-    network = None if shape is None else network_forecast(sizes, config, shape, gpu)
-    if network is None or ranks_alone(config):
-        joined = text
-    else:
-        joined = _beside(text, network.width, config)
-    other = ranker_family(config).forecast(sizes, joined, config)
-    levels = [] if ranks_alone(config) or other is not None else tree_levels(sizes, config)
-    weights = _weights(sizes, joined, levels, config)
-    plan = _plan(sizes, config, text, joined, network, levels, weights, other)
+    plan = _plan(sizes, config, shape, gpu)
     stages = memory_of_stages(plan)
-    stored = plan.trees * sum(plan.stored) + (0.0 if other is None else other.stored)
-    spread = _COSTS.spread
-    host = _host_seconds(plan)
-    on_gpu = 0.0 if network is None else network.gpu_seconds
-    seconds = host + (on_gpu or 0.0)
-    resting = 0.0 if network is None else network.resting_bytes
-    return Forecast(
+    joined = plan.joined
+    network = plan.network
+    low, high = _COSTS.spread
+    seconds = _host_seconds(plan)
+    model_bytes = plan.trees * sum(plan.stored) + 10 * joined.columns + 2 * sizes.label_bytes
+    if plan.other is not None:
+        model_bytes += plan.other.stored
+    if network is not None:
+        seconds += network.gpu_seconds or 0.0
+        model_bytes += network.resting_bytes
+    tree = tuple(level.nodes for level in plan.levels)
+    if network is not None and not plan.levels:
+        tree = network.tree
+    expected = Forecast(
         documents=sizes.documents,
         features=joined.columns + joined.dense_width,
         nonzeros=joined.numbers + joined.dense_width * sizes.documents,
-        tree=network.tree if network and not levels else tuple(level.nodes for level in levels),
-        weights=int(plan.trees * sum(weights)),
+        tree=tree,
+        weights=int(plan.trees * sum(plan.weights)),
         threads=plan.threads,
-        seconds=(spread[0] * seconds, spread[1] * seconds),
+        seconds=(low * seconds, high * seconds),
         peak_bytes=max(stage.peak_bytes for stage in stages),
-        model_bytes=int(stored + 10 * joined.columns + 2 * sizes.label_bytes + resting),
-        network_bytes=0 if network is None else int(network.training_bytes),
-        on_gpu=gpu is not None,
-        gpu="" if gpu is None else gpu.name,
-        gpu_bytes=0 if gpu is None else gpu.memory,
-        gpu_seconds=None
-        if gpu is None or on_gpu is None
-        else (spread[0] * on_gpu, spread[1] * on_gpu),
+        model_bytes=int(model_bytes),
         stages=stages,
+    )
+    return _with_network(expected, network, gpu)
+
+
+def _with_network(expected: Forecast, network: NetworkForecast | None, gpu: Gpu | None) -> Forecast:
+    """Return the forecast with the memory of the network, and the device that trains it."""
+    if network is not None:
+        expected = msgspec.structs.replace(expected, network_bytes=int(network.training_bytes))
+    if gpu is None:
+        return expected
+    seconds: float | None = 0.0
+    if network is not None:
+        seconds = network.gpu_seconds
+    span = None
+    if seconds is not None:
+        low, high = _COSTS.spread
+        span = (low * seconds, high * seconds)
+    return msgspec.structs.replace(
+        expected, on_gpu=True, gpu=gpu.name, gpu_bytes=gpu.memory, gpu_seconds=span
     )
 
 
 def _plan(
-    sizes: DataSizes,
-    config: Config,
-    text: TextForecast,
-    joined: TextForecast,
-    network: NetworkForecast | None,
-    levels: list[Level],
-    weights: list[float],
-    other: RankerForecast | None,
+    sizes: DataSizes, config: Config, shape: EncoderShape | None, gpu: Gpu | None
 ) -> TrainingPlan:
-    # over labels that look like the text features
-    own_tree = network is not None and len(network.tree) > 1
-    each = _WEIGHT_BYTES[config.ranker.weights]
+    """Return the parts of a run, each with its own forecast."""
+    text = text_forecast(sizes, config)
+    joined = text
+    network = None
+    network_labels = 0.0
+    if shape is not None:
+        network = network_forecast(sizes, config, shape, gpu)
+        if not ranks_alone(config):
+            joined = _beside(text, network.width, config)
+        if len(network.tree) > 1:  # a tree over labels that look like the text features
+            network_labels = label_numbers(sizes, text, config.label_features)
+    other = ranker_family(config).forecast(sizes, joined, config)
+    levels: list[Level] = []
+    labels = 0.0
+    trees = 0
+    if other is None and not ranks_alone(config):
+        levels = tree_levels(sizes, config)
+    if levels:
+        trees = config.ranker.trees
+        labels = label_numbers(sizes, joined, config.label_features)
+    weights = _weights(sizes, joined, levels, config)
+    weight_bytes = _WEIGHT_BYTES[config.ranker.weights]
     return TrainingPlan(
         sizes=sizes,
         config=config,
@@ -221,11 +244,12 @@ def _plan(
         text=text,
         joined=joined,
         network=network,
-        network_labels=label_numbers(sizes, text, config.label_features) if own_tree else 0.0,
+        network_labels=network_labels,
         levels=levels,
-        trees=config.ranker.trees if levels else 0,
-        labels=label_numbers(sizes, joined, config.label_features) if levels else 0.0,
-        stored=[each * count for count in weights],
+        trees=trees,
+        labels=labels,
+        weights=weights,
+        stored=[weight_bytes * count for count in weights],
         other=other,
     )
 
@@ -247,11 +271,14 @@ def _weights(
     """Return the weights of each level: what pruning, or an L1 penalty, leaves of sparse ones, and
     all dense ones.
     """
-    sparse = one_vs_all_weights(sizes, config) if config.tree.kind == "flat" else None
+    sparse = [pruned_weights(joined, [level], config.ranker.prune) for level in levels]
+    if config.tree.kind == "flat":
+        of_labels = one_vs_all_weights(sizes, config)
+        if of_labels is not None:
+            sparse = [of_labels] * len(levels)
     return [
-        (pruned_weights(joined, [level], config.ranker.prune) if sparse is None else sparse)
-        + joined.dense_width * level.nodes
-        for level in levels
+        number + joined.dense_width * level.nodes
+        for number, level in zip(sparse, levels, strict=True)
     ]
 
 
@@ -274,7 +301,7 @@ def _solver_seconds(plan: TrainingPlan) -> float:
     text = plan.joined
     levels = plan.levels
     if config.tree.kind == "flat" and levels:
-        alone = one_vs_all_seconds(plan.sizes, text, config, levels[0].given)
+        alone = one_vs_all_seconds(plan.sizes, text, config, levels[0].parent_documents)
         if alone is not None:
             return alone
     each = text.each + text.dense_width / 4 + _COSTS.solver_extra
@@ -282,18 +309,20 @@ def _solver_seconds(plan: TrainingPlan) -> float:
     for level in levels:
         # blocks of 16 siblings, or 8 where these will do
         halves = math.ceil(level.nodes / level.parents / 8) / 2
-        seconds += level.parents * halves * each * level.given ** (1 + _COSTS.solver_growth)
-    return (
-        seconds
-        * _COSTS.solver_seconds
-        * (_COSTS.logistic if config.ranker.loss == "logistic" else 1.0)
-    )
+        seconds += (
+            level.parents * halves * each * level.parent_documents ** (1 + _COSTS.solver_growth)
+        )
+    if config.ranker.loss == "logistic":
+        seconds *= _COSTS.logistic
+    return seconds * _COSTS.solver_seconds
 
 
 def _span(seconds: tuple[float, float]) -> str:
     """Return the low and the high end in words, or one where they are alike."""
     low, high = map(_time, seconds)
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def _time(seconds: float) -> str:

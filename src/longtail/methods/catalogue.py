@@ -10,16 +10,6 @@ from typing import Any
 import msgspec
 
 from longtail.methods.recipe_files import Preset, read_presets
-from longtail.methods.recipes import (
-    FLAT,
-    NEWTON,
-    PASSES,
-    PROXIMAL,
-    RECURSIVE,
-    TEXT,
-    on_words,
-    surrogate,
-)
 
 __all__ = ["CATALOGUE", "Method", "Settings"]
 
@@ -46,6 +36,64 @@ class Method(msgspec.Struct, frozen=True):
         return read_presets(self.name)
 
 
+# 1 + ln tf beats tf, and ten passes rank as well as a hundred in about three quarters of the time
+# (RESULTS.md)
+TEXT = {"0": {"sublinear_tf": True}}
+PASSES = 10
+
+
+# like labels side by side, as many as are solved at a time
+FLAT = {"kind": "flat", "leaf_size": 16}
+NEWTON = {"solver": "newton", "prune": 0.01, "tolerance": 0.01}
+PROXIMAL = {
+    "solver": "proximal",
+    "penalty": 1.0,
+    "cost_positive": 2.0,
+    "prune": 0.0,
+    "tolerance": 0.01,
+    "max_passes": 200,
+}
+
+
+RECURSIVE: dict[str, Any] = {
+    "features": "cat",
+    "tfidf": TEXT,
+    "encoder": {"weight": 1.0},
+    "training": {"epochs": 5, "encoder_rate": 2e-4, "head_rate": 1e-3},
+}
+
+
+def on_words(kind: str, **settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a network on vectors of words; ``settings`` are groups that differ."""
+    groups: dict[str, Any] = {
+        "features": "cat",  # where classifiers are to join the network
+        "tfidf": TEXT,
+        "encoder": {"kind": kind, "name": "learned", "max_tokens": 32},
+        "cascade": {
+            "last_level": "shortlist",
+            "label_rows": "random",
+            "rescale": False,
+            "combine": "never",
+        },
+        # a small encoder is as fast as its batches are large, also on a CPU
+        "training": {"epochs": 20, "encoder_rate": 3e-3, "head_rate": 3e-3, "micro_batch": 256},
+    }
+    for name, group in settings.items():
+        groups[name] = {**groups.get(name, {}), **group}
+    return groups
+
+
+def surrogate(**label_text: Any) -> dict[str, dict[str, Any]]:
+    """Return the settings of DeepXML's phases: word vectors learn fast, on clusters, for most of
+    the epochs.
+    """
+    return {
+        "cascade": {"label_rows": "centroid", "dropout": [0.0, 0.0]},  # the encoder has its own
+        "label_text": {"phases": "surrogate", "first_share": 0.6, **label_text},
+        "training": {"epochs": 40, "encoder_rate": 2e-2, "head_rate": 5e-3},
+    }
+
+
 CATALOGUE = [
     Method(
         "xr-linear",
@@ -69,7 +117,8 @@ CATALOGUE = [
     Method(
         "bonsai",
         "three shallow, free 100-ary label trees",
-        "Khandagale et al. 2020, Bonsai: diverse and shallow trees for extreme multi-label classification",
+        "Khandagale et al. 2020, Bonsai: diverse and shallow trees for extreme multi-label "
+        "classification",
         ("tf-idf", "PIFA", "free k-means", "squared hinge", "beam"),
         settings={
             "tfidf": TEXT,
@@ -81,7 +130,8 @@ CATALOGUE = [
     Method(
         "plt",
         "probabilistic label tree (eXtremeText): the score of a label is a true probability",
-        "Wydmuch et al. 2018, A no-regret generalization of hierarchical softmax to extreme multi-label classification",
+        "Wydmuch et al. 2018, A no-regret generalization of hierarchical softmax to extreme "
+        "multi-label classification",
         ("tf-idf", "PIFA", "balanced 2-means", "logistic", "exact"),
         settings={
             "tfidf": TEXT,
@@ -93,14 +143,16 @@ CATALOGUE = [
     Method(
         "dismec",
         "one linear classifier a label over all documents, no tree",
-        "Babbar and Schölkopf 2017, DiSMEC: Distributed Sparse Machines for Extreme Multi-label Classification",
+        "Babbar and Schölkopf 2017, DiSMEC: Distributed Sparse Machines for Extreme Multi-label "
+        "Classification",
         ("tf-idf", "PIFA", "none", "squared hinge, Newton", "all labels"),
         settings={"tfidf": TEXT, "tree": FLAT, "ranker": NEWTON, "search": {"score": "sigmoid"}},
     ),
     Method(
         "proxml",
         "one sparse linear classifier a label, robust for labels with few documents",
-        "Babbar and Schölkopf 2019, Data scarcity, robustness and extreme multi-label classification",
+        "Babbar and Schölkopf 2019, Data scarcity, robustness and extreme multi-label "
+        "classification",
         ("tf-idf", "PIFA", "none", "squared hinge, L1, proximal Newton", "all labels"),
         settings={
             "tfidf": TEXT,
@@ -112,15 +164,18 @@ CATALOGUE = [
     Method(
         "fastxml",
         "trees over documents that split for nDCG, whose leaves know labels",
-        "Prabhu and Varma 2014, FastXML: A Fast, Accurate and Stable Tree-classifier for Extreme Multi-label Learning",
+        "Prabhu and Varma 2014, FastXML: A Fast, Accurate and Stable Tree-classifier for Extreme "
+        "Multi-label Learning",
         ("tf-idf", "none", "50 trees of documents", "leaves", "a leaf a tree"),
         settings={"tfidf": TEXT, "forest": {"cost": 1.0, "propensities": False, "tail_share": 0.0}},
         ranker="forest",
     ),
     Method(
         "pfastrexml",
-        "trees over documents that split for propensity-scored nDCG, and centroids that bring up rare labels",
-        "Jain et al. 2016, Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking and Other Missing "
+        "trees over documents that split for propensity-scored nDCG, and centroids that bring up "
+        "rare labels",
+        "Jain et al. 2016, Extreme Multi-label Loss Functions for Recommendation, Tagging, "
+        "Ranking and Other Missing "
         "Label Applications",
         ("tf-idf", "none", "50 trees of documents", "leaves, centroids", "a leaf a tree"),
         settings={"tfidf": TEXT},
@@ -129,7 +184,8 @@ CATALOGUE = [
     Method(
         "annexml",
         "documents near each other in learnt embeddings vote with their labels",
-        "Tagami 2017, AnnexML: Approximate Nearest Neighbor Search for Extreme Multi-label Classification",
+        "Tagami 2017, AnnexML: Approximate Nearest Neighbor Search for Extreme Multi-label "
+        "Classification",
         (
             "tf-idf",
             "label-kNN graph",
@@ -142,8 +198,10 @@ CATALOGUE = [
     ),
     Method(
         "cascadexml",
-        "one pass through a transformer, a level of the label tree at each of some layers, trained end to end",
-        "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training",
+        "one pass through a transformer, a level of the label tree at each of some layers, "
+        "trained end to end",
+        "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end "
+        "Multi-resolution Training",
         ("tokens, tf-idf", "PIFA", "balanced 2-means", "transformer", "cascade of shortlists"),
         # rates, length of vectors and trees of the classifiers beside the network: those that
         # ranked best (RESULTS.md)
@@ -158,8 +216,10 @@ CATALOGUE = [
     ),
     Method(
         "lightxml",
-        "a transformer's last five layers side by side, for clusters of labels and the labels of the best, or for all",
-        "Jiang et al. 2021, LightXML: Transformer with Dynamic Negative Sampling for High-Performance Extreme "
+        "a transformer's last five layers side by side, for clusters of labels and the labels of "
+        "the best, or for all",
+        "Jiang et al. 2021, LightXML: Transformer with Dynamic Negative Sampling for "
+        "High-Performance Extreme "
         "Multi-label Text Classification",
         (
             "tokens",
@@ -179,8 +239,10 @@ CATALOGUE = [
     ),
     Method(
         "xr-transformer",
-        "a transformer tuned level by level of a label tree, then linear classifiers on its vectors and tf-idf",
-        "Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text Classification",
+        "a transformer tuned level by level of a label tree, then linear classifiers on its "
+        "vectors and tf-idf",
+        "Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label "
+        "Text Classification",
         ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
         # few epochs, as vectors that know their documents by heart mislead the classifiers on them
         # (RESULTS.md)
@@ -193,8 +255,10 @@ CATALOGUE = [
     ),
     Method(
         "x-transformer",
-        "a transformer tuned on clusters of labels, then linear classifiers on its vectors and tf-idf",
-        "Chang et al. 2020, Taming Pretrained Transformers for Extreme Multi-label Text Classification",
+        "a transformer tuned on clusters of labels, then linear classifiers on its vectors and "
+        "tf-idf",
+        "Chang et al. 2020, Taming Pretrained Transformers for Extreme Multi-label Text "
+        "Classification",
         ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
         settings={
             **RECURSIVE,
@@ -219,8 +283,10 @@ CATALOGUE = [
     ),
     Method(
         "attentionxml",
-        "an LSTM over word vectors, whose words each label attends to in its own way; a network a level of the tree",
-        "You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme "
+        "an LSTM over word vectors, whose words each label attends to in its own way; a network a "
+        "level of the tree",
+        "You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for "
+        "High-Performance Extreme "
         "Multi-Label Text Classification",
         (
             "words",
@@ -245,8 +311,10 @@ CATALOGUE = [
     ),
     Method(
         "inceptionxml",
-        "short texts: convolutions along word vectors, clusters of labels and the labels of the best at once",
-        "Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative Sampling for Short "
+        "short texts: convolutions along word vectors, clusters of labels and the labels of the "
+        "best at once",
+        "Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative "
+        "Sampling for Short "
         "Text Extreme Classification",
         ("words", "PIFA", "balanced 2-means, one level", "convolutions", "shortlist of clusters"),
         settings=on_words("inception", cascade={"detach_epochs": 5}),
@@ -254,8 +322,10 @@ CATALOGUE = [
     ),
     Method(
         "inceptionxml-lf",
-        "short texts and label text: routed convolutions, classifiers of label words, label graph and free rows",
-        "Kharbanda et al. 2024, Learning label-label correlations in extreme multi-label classification via label "
+        "short texts and label text: routed convolutions, classifiers of label words, label graph "
+        "and free rows",
+        "Kharbanda et al. 2024, Learning label-label correlations in extreme multi-label "
+        "classification via label "
         "features (Gandalf), appendix A",
         (
             "words",
@@ -271,8 +341,10 @@ CATALOGUE = [
     ),
     Method(
         "astec",
-        "short texts: a weighted sum of word vectors, learnt on clusters, then labels among the nearest ones",
-        "Dahiya et al. 2021, DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to Short Text Documents",
+        "short texts: a weighted sum of word vectors, learnt on clusters, then labels among the "
+        "nearest ones",
+        "Dahiya et al. 2021, DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to "
+        "Short Text Documents",
         ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors", "nearest labels"),
         settings=on_words("bag", **surrogate()),
         network="cascade",

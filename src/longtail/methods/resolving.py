@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 
-def method(name: str, place: str = "") -> Method:
-    """Return the catalogue's entry, or name the nearest one; ``place`` is what the error begins
+def method(name: str, source: str = "") -> Method:
+    """Return the catalogue's entry, or name the nearest one; ``source`` is what the error begins
     with.
     """
     load_plugins()
     if name not in METHODS:
-        raise ConfigError(f"{place}{unknown_name('method', name, METHODS)}")
+        raise ConfigError(f"{source}{unknown_name('method', name, METHODS)}")
     return METHODS[name]
 
 
@@ -59,8 +59,8 @@ def network_ranks(config: Config) -> bool:
 
 
 def uses_encoder(config: Config) -> bool:
-    """Return whether a pretrained encoder reads the documents: that of a network, or as it is for its
-    vectors.
+    """Return whether an encoder reads the documents: that of a network, or a pretrained one as it
+    is.
     """
     return bool(METHODS[config.method].network) or config.features != "tfidf"
 
@@ -71,12 +71,12 @@ def ranks_alone(config: Config) -> bool:
 
 
 def classifiers_alone(config: Config) -> bool:
-    """Return whether linear classifiers rank in the place of a network that could, on its vectors."""
+    """Return whether linear classifiers on a network's vectors rank in its place."""
     return network_ranks(config) and config.cascade.combine == "only"
 
 
 def reads_label_texts(config: Config) -> bool:
-    """Return whether names and texts of labels have a part in what is trained, beside the vocabulary
+    """Return whether names and texts of labels have a part in the training, beside the vocabulary
     of words.
     """
     if config.gandalf.use:
@@ -92,8 +92,9 @@ def _beside_a_network(classifier: str) -> Settings:
     """Return what makes the linear classifiers on Φcat this method's; text features stay, and one
     is enough.
     """
-    own = METHODS[classifier].settings
-    return {"tree": own["tree"], "search": own["search"], "ranker": {**own["ranker"], "trees": 1}}
+    recipe = METHODS[classifier].settings
+    ranker = {**recipe["ranker"], "trees": 1}
+    return {"tree": recipe["tree"], "search": recipe["search"], "ranker": ranker}
 
 
 def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
@@ -102,17 +103,19 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
 
     Settings that the method does not read are refused. A preset that is named among ``overrides``,
     as in a file that ``longtail methods`` printed, counts like ``preset``."""
-    entry = method(name, file_of([own for own in overrides if own.get("method") == name], "method"))
-    named = [
-        own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]
-    ]
+    of_method = [settings for settings in overrides if settings.get("method") == name]
+    entry = method(name, file_of(of_method, "method"))
+    presets = [settings.get("preset") for settings in overrides]
+    named = [other for other in presets if isinstance(other, str) and other]
     if preset is None and named:
         preset = named[-1]
     if preset is not None and (not isinstance(preset, str) or preset not in entry.presets):
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")
         raise ConfigError(unknown_name("preset", preset, entry.presets))
-    recipe = {} if preset is None else {**entry.presets[preset].settings, "preset": preset}
+    recipe = {}
+    if preset is not None:
+        recipe = {**entry.presets[preset].settings, "preset": preset}
     sources = recipe, *overrides
     config = resolve({"method": name}, entry.settings, *sources)
     classifier = config.cascade.classifier
@@ -120,15 +123,16 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     if entry.network == "cascade" and classifier != "xr-linear":
         config = resolve({"method": name}, entry.settings, _beside_a_network(classifier), *sources)
     if config.method != name:
-        found = f"method: found '{config.method}' among the settings for '{name}'"
-        raise ConfigError(f"{file_of(overrides, 'method')}{found}; expected '{name}' or nothing")
+        problem = f"method: found '{config.method}' among the settings for '{name}'"
+        raise ConfigError(f"{file_of(overrides, 'method')}{problem}; expected '{name}' or nothing")
     if config.training.loss != Training().loss and not entry.network:
-        found = f"training.loss: found {config.training.loss} with {name}, which trains no network"
+        source = file_of(overrides, "training.loss")
+        problem = f"training.loss: found {config.training.loss} with {name}"
         raise ConfigError(
-            f"{file_of(overrides, 'training.loss')}{found}; leave it out, or choose a neural method"
+            f"{source}{problem}, which trains no network; leave it out, or choose a neural method"
         )
     if config.preset != (preset or ""):
-        found = f"preset: found {config.preset!r} among the settings for '{preset}'"
-        raise ConfigError(f"{file_of(overrides, 'preset')}{found}; expected one of them")
+        problem = f"preset: found {config.preset!r} among the settings for '{preset}'"
+        raise ConfigError(f"{file_of(overrides, 'preset')}{problem}; expected one of them")
     check_settings_are_read(config, sources)
     return config

@@ -1,6 +1,4 @@
-"""An ensemble as one model folder: what it adds, and every member in a folder that is a model of
-its own.
-"""
+"""An ensemble as one model folder, with each member in a model folder inside it."""
 
 from __future__ import annotations
 
@@ -14,13 +12,14 @@ from msgspec import Meta
 from longtail.config import Config
 from longtail.models.ensemble_model import METHOD, Ensemble, Fusion
 from longtail.models.model import Model
+from longtail.models.model_card import scores_in_words
 from longtail.models.ranking_folder import read_parts, write_parts
 from longtail.store import Folder, FolderWriter, content_hash, write_folder
 from longtail.store.manifest import MANIFEST, encode
 
 __all__ = ["ENSEMBLE", "read_ensemble", "save_ensemble"]
 
-ENSEMBLE = "ensemble.json"  # which tells the folder of an ensemble from that of a model
+ENSEMBLE = "ensemble.json"  # only folders of ensembles have it
 
 
 class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,7 +28,7 @@ class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``ensemble.json`` says."""
+    """The content of ``ensemble.json``."""
 
     fusion: Fusion
     members: Annotated[tuple[_Member, ...], Meta(min_length=2)]
@@ -51,34 +50,36 @@ def save_ensemble(
             zip(ensemble.members, ensemble.folders, strict=True)
         ):
             if files is None:
-                save_member(member, folder.path(_place(number)))
+                save_member(member, folder.path(_member_path(number)))
             else:
-                _copy(files, folder, _place(number))
+                _copy(files, folder, _member_path(number))
         folder.write_bytes("README.md", _ensemble_card(ensemble).encode())
 
 
-def _place(number: int) -> str:
+def _member_path(number: int) -> str:
     return f"member-{number}"
 
 
-def _copy(source: Folder, target: FolderWriter, place: str) -> None:
-    """Write the verified bytes of a model folder, and its manifest, as the subfolder ``place``."""
+def _copy(source: Folder, target: FolderWriter, path: str) -> None:
+    """Write the verified bytes of a model folder, and its manifest, as the subfolder ``path``."""
     for name in source.files:
-        target.write_pieces(f"{place}/{name}", [source.view(name)])
+        target.write_pieces(f"{path}/{name}", [source.view(name)])
     # it is one of the files where a folder is a subfolder of another
     if MANIFEST not in source.files:
-        own = source.manifest
-        target.write_bytes(f"{place}/{MANIFEST}", encode(own.producer, own.config_hash, own.files))
+        manifest = source.manifest
+        content = encode(manifest.producer, manifest.config_hash, manifest.files)
+        target.write_bytes(f"{path}/{MANIFEST}", content)
 
 
 def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ensemble:
     """Return the ensemble of a verified folder, its members read one after another."""
     described = folder.read_json(ENSEMBLE, _Described)
     parts = read_parts(folder)
-    folders = tuple(folder.inside(_place(number)) for number in range(len(described.members)))
+    paths = map(_member_path, range(len(described.members)))
+    folders = tuple(map(folder.inside, paths))
     members = tuple(map(read_member, folders))
-    for own in (member.labels.ids for member in members):
-        if not all(label in parts.labels for label in own):
+    for member in members:
+        if not all(label in parts.labels for label in member.labels.ids):
             raise ValueError(f"{ENSEMBLE}: a member has labels that are not those of the ensemble")
     weights = tuple(member.weight for member in described.members)
     if abs(sum(weights) - 1) > 1e-6:
@@ -102,17 +103,15 @@ def _ensemble_card(ensemble: Ensemble) -> str:
     use it.
     """
     facts = ensemble.facts
-    rows = {
-        f"member {number}": f"{member.config.method}, weight {weight:.2f}, {len(member.labels):,} labels"
-        for number, (member, weight) in enumerate(
-            zip(ensemble.members, ensemble.weights, strict=True)
-        )
-    }
+    rows = {}
+    for number, (member, weight) in enumerate(ensemble.weighted_members()):
+        size = f"{len(member.labels):,} labels"
+        rows[f"member {number}"] = f"{member.config.method}, weight {weight:.2f}, {size}"
     rows |= {
         "documents": f"{facts.documents:,}, and {facts.held_out:,} to weigh or calibrate by",
         "labels": f"{len(ensemble.labels):,}, of all members",
         "averaged": averaged_in_words(ensemble),
-        "scores": "probabilities" if ensemble.calibration is not None else "not calibrated",
+        "scores": scores_in_words(ensemble),
     }
     lines = [
         f"# Ensemble of {len(ensemble.members)} models: {len(ensemble.labels):,} labels",
@@ -120,19 +119,20 @@ def _ensemble_card(ensemble: Ensemble) -> str:
         "| | |\n|---|---|" + "".join(f"\n| {name} | {value} |" for name, value in rows.items()),
     ]
     if ensemble.metrics is not None:
-        told = "The weights were fitted on them, too." if ensemble.fusion == "weights" else ""
-        lines.append(
-            f"## Measured on the documents given to calibrate by\n\n{told}\n\n```\n{ensemble.metrics}\n```"
-        )
+        note = ""
+        if ensemble.fusion == "weights":
+            note = "The weights were fitted on them, too."
+        heading = "## Measured on the documents given to calibrate by"
+        lines.append(f"{heading}\n\n{note}\n\n```\n{ensemble.metrics}\n```")
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
     return "\n\n".join(filter(None, lines)) + "\n"
 
 
 def averaged_in_words(ensemble: Ensemble) -> str:
-    """Return what of the members is averaged, and how it is weighed."""
-    what = "probabilities" if ensemble.calibrated_members else "raw scores"
+    """Return the scores of the members that are averaged, and their weights."""
     if ensemble.fusion == "rank":
         return "reciprocal ranks, 61 / (60 + rank)"
+    scores = "probabilities" if ensemble.calibrated_members else "raw scores"
     if ensemble.fusion == "weights":
-        return f"{what}, by weights fitted on documents"
-    return what
+        return f"{scores}, by weights fitted on documents"
+    return scores

@@ -23,6 +23,7 @@ from longtail.models.model import Model
 from longtail.models.ranking_model import RankingModel, members_k, replace_beam
 from longtail.rankers.explanation import Explanation
 from longtail.search.ensemble import in_order, mean_scores, reciprocal_ranks
+from longtail.search.partial_predictions import PartialPredictions
 from longtail.store import Folder
 
 __all__ = [
@@ -61,6 +62,10 @@ class EnsembleExplanation(msgspec.Struct, frozen=True):
     probability: float | None  # None: the ensemble is not calibrated
     members: tuple[MemberExplanation, ...]
 
+    def weighted(self) -> list[tuple[float, Explanation | None]]:
+        """Return the explanation of each member, if it has one, and its weight."""
+        return [(member.weight, member.explanation) for member in self.members]
+
 
 @dataclass(frozen=True)
 class Ensemble(RankingModel):
@@ -77,14 +82,13 @@ class Ensemble(RankingModel):
     folders: tuple[Folder | None, ...] = field(compare=False)
 
     @property
-    def network(self) -> None:
-        """None: an ensemble has no network of its own."""
+    def single(self) -> None:
+        """None: this is no model of one method."""
         return None
 
-    @property
-    def neural_ranker(self) -> None:
-        """None, as there is no network."""
-        return None
+    def weighted_members(self) -> tuple[tuple[Model, float], ...]:
+        """Return each member with its weight."""
+        return tuple(zip(self.members, self.weights, strict=True))
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -94,13 +98,17 @@ class Ensemble(RankingModel):
     @property
     def preset(self) -> str:
         """The preset that all members have in common; empty for none."""
-        presets = {member.preset for member in self.members}
-        return presets.pop() if len(presets) == 1 else ""
+        first, *others = (member.preset for member in self.members)
+        if any(preset != first for preset in others):
+            return ""
+        return first
 
     @property
     def all_fingerprints(self) -> tuple[Fingerprints, ...]:
         """Fingerprints of the training documents of each member."""
-        return tuple(found for member in self.members for found in member.all_fingerprints)
+        return tuple(
+            fingerprints for member in self.members for fingerprints in member.all_fingerprints
+        )
 
     @property
     def calibrated_members(self) -> bool:
@@ -112,23 +120,23 @@ class Ensemble(RankingModel):
     @property
     def missing_score(self) -> float:
         """What a label counts for at a member that does not find it."""
-        alone = self.fusion == "rank" or self.calibrated_members
-        # all alike, as those who make ensembles see to
-        if alone:
+        if self.fusion == "rank" or self.calibrated_members:
             return 0.0
-        return self.members[0].missing_score
+        return self.members[0].missing_score  # the same for all members
 
     @property
     def reads_text(self) -> bool:
         """Whether texts are all that is needed, no ready-made features."""
-        return self.members[0].reads_text  # all alike, as those who make ensembles see to
+        return self.members[0].reads_text  # the same for all members
 
     @cached_property
     def _columns(self) -> tuple[NDArray[np.int32], ...]:
         """The column of each label of each member among those of the ensemble."""
-        find = self.labels.columns
-        own = (member.labels.ids for member in self.members)
-        return tuple(np.fromiter((find[label] for label in ids), np.int32, len(ids)) for ids in own)
+        column_of = self.labels.columns
+        return tuple(
+            np.fromiter((column_of[label] for label in member.labels.ids), np.int32)
+            for member in self.members
+        )
 
     def raw_scores(
         self,
@@ -137,10 +145,9 @@ class Ensemble(RankingModel):
         search: Search,
         exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
-        """Return (n, L) scores before calibration, best first: the weighted mean of the members'.
+        """Return (n, L) scores before calibration, best first: the weighted mean over members.
 
-        ``search`` is for its beam, which every member takes in place of its own if it is not that
-        of ``config``."""
+        If ``search`` is not that of ``config``, each member searches with its beam size."""
         used = [number for number, weight in enumerate(self.weights) if weight]
         scores = self.member_scores(documents, k, search, exclude, used)
         return mean_scores(scores, k, [self.weights[number] for number in used], self.missing_score)
@@ -156,8 +163,9 @@ class Ensemble(RankingModel):
         """Return the (n, L) scores that are averaged, each member's best first: of more than ``k``
         labels.
         """
-        numbers = range(len(self.members)) if members is None else members
-        return [self._scores_of(number, documents, k, search, exclude) for number in numbers]
+        if members is None:
+            members = range(len(self.members))
+        return [self._scores_of(number, documents, k, search, exclude) for number in members]
 
     def _scores_of(
         self,
@@ -169,10 +177,13 @@ class Ensemble(RankingModel):
     ) -> sparse.csr_array:
         member = self.members[number]
         columns = self._columns[number]
-        own = member.config.search
-        own = own if search is self.config.search else replace_beam(own, search.beam_size)
-        mine = None if exclude is None else sparse.csr_array(exclude[:, columns])
-        ranked = member.raw_scores(documents, members_k(k, len(columns)), own, mine)
+        member_search = member.config.search
+        if search is not self.config.search:
+            member_search = replace_beam(member_search, search.beam_size)
+        if exclude is not None:
+            exclude = sparse.csr_array(exclude[:, columns])
+        each = members_k(k, len(columns))
+        ranked = member.raw_scores(documents, each, member_search, exclude)
         ranked = csr_of(ranked.data, columns[ranked.indices], ranked.indptr, len(self.labels))
         if self.fusion == "rank":
             return reciprocal_ranks(ranked)
@@ -185,12 +196,12 @@ class Ensemble(RankingModel):
         """Return the (n, d) vectors of the one member with a network."""
         with_network = [member for member in self.members if member.network is not None]
         if len(with_network) != 1:
-            if with_network:
-                found = f"{len(with_network)} members with a network"
-            else:
-                found = "no member with a network"
-            way_out = "embed with the folder of one member, such as ENSEMBLE/member-0"
-            raise UsageError(f"this ensemble has {found}; expected exactly one; {way_out}")
+            count = len(with_network) or "no"
+            members = "members" if with_network else "member"
+            raise UsageError(
+                f"this ensemble has {count} {members} with a network; expected exactly one; "
+                "embed with the folder of one member, such as ENSEMBLE/member-0"
+            )
         return with_network[0].embed(documents)
 
     def explain(self, text: str, label: str) -> EnsembleExplanation:
@@ -199,22 +210,39 @@ class Ensemble(RankingModel):
         """
         column = self.labels.find(label)
         label = self.labels.ids[column]
-        scores = self.member_scores(self._readable([text]), _EXPLAINED, self.config.search)
+        every = self.member_scores(self.readable([text]), _EXPLAINED, self.config.search)
         members = tuple(
-            _explained(member, weight, _score(own, column, self.missing_score), text, label)
-            for member, weight, own in zip(self.members, self.weights, scores, strict=True)
+            _explained(member, weight, _score(scores, column, self.missing_score), text, label)
+            for member, weight, scores in zip(self.members, self.weights, every, strict=True)
         )
         score = sum(member.weight * member.score for member in members)
-        sure = None if self.calibration is None else float(self.calibration(np.array([score]))[0])
-        return EnsembleExplanation(label, self.labels.name(column), score, sure, members)
+        probability = None
+        if self.calibration is not None:
+            probability = float(self.calibration(np.array([score]))[0])
+        return EnsembleExplanation(label, self.labels.name(column), score, probability, members)
+
+    def predict_part(
+        self,
+        documents: Dataset,
+        k: int = 5,
+        *,
+        threshold: float = 0.0,
+        beam_size: int | None = None,
+    ) -> PartialPredictions:
+        """Refuse: an ensemble has no shards."""
+        raise UsageError(
+            "an ensemble has no shards; load a model of one label tree in shards, or use predict"
+        )
 
 
 def _score(ranked: sparse.csr_array, column: int, missing: float) -> float:
     """Return the score of a label of the only document, ``missing`` where it is not among those
     ranked.
     """
-    found = ranked.data[ranked.indices == column]
-    return float(found[0]) if len(found) else missing
+    scores = ranked.data[ranked.indices == column]
+    if not len(scores):
+        return missing
+    return float(scores[0])
 
 
 def _explained(
@@ -236,8 +264,8 @@ def united_labels(members: Sequence[Labels]) -> Labels:
     first, *others = members
     if all(labels.ids == first.ids for labels in others):
         return first
-    found: dict[str, Label] = {}
+    by_id: dict[str, Label] = {}
     for labels in members:
         for label in labels:
-            found.setdefault(label.id, label)
-    return Labels.of(found.values())
+            by_id.setdefault(label.id, label)
+    return Labels.of(by_id.values())

@@ -53,6 +53,15 @@ class Model(RankingModel):
         return self.vectoriser is not None and not self.facts.dense_width
 
     @property
+    def single(self) -> Model:
+        """This model."""
+        return self
+
+    def weighted_members(self) -> tuple[tuple[Model, float], ...]:
+        """Return this model alone."""
+        return ((self, 1.0),)
+
+    @property
     def tree(self) -> LabelTree | None:
         """The label tree of the network, else of the first linear ranker, if it has one."""
         if self.neural_ranker is not None:
@@ -82,17 +91,21 @@ class Model(RankingModel):
         search: Search,
         exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
-        """Return (n, L) scores before calibration, best first: of the network, the mean of the
-        trees, or of both.
+        """Return (n, L) scores before calibration, best first: of the network, of the linear
+        rankers by their mean, or the weighted mean of both.
         """
         share = self.facts.network_share
         network = self.neural_ranker
-        if network is None or share == 0:
-            each = k if len(self.rankers) == 1 else members_k(k, len(self.labels))
-            return self._linear_scores(self.features(documents), k, each, search, exclude)
-        if share == 1:
+        if network is not None and share == 1:
             return network.search(_texts(documents), k, exclude)[0]
-        return mean_scores(self.both_scores(documents, k, search, exclude), k, (share, 1 - share))
+        if network is not None and share > 0:
+            both = self.both_scores(documents, k, search, exclude)
+            return mean_scores(both, k, (share, 1 - share))
+        features = self.features(documents)
+        if len(self.rankers) == 1:
+            return self.rankers[0].search(features, search, k, exclude)
+        each = members_k(k, len(self.labels))
+        return self._mean_of_rankers(features, k, each, search, exclude)
 
     def both_scores(
         self,
@@ -108,11 +121,10 @@ class Model(RankingModel):
             raise UsageError(f"{self.config.method} has no network that ranks")
         wanted = members_k(k, len(self.labels))
         ranked, vectors = self.neural_ranker.search(_texts(documents), wanted, exclude)
-        return ranked, self._linear_scores(
-            self._combined(documents, vectors), wanted, wanted, search, exclude
-        )
+        features = self._combined(documents, vectors)
+        return ranked, self._mean_of_rankers(features, wanted, wanted, search, exclude)
 
-    def _linear_scores(
+    def _mean_of_rankers(
         self,
         features: Features,
         k: int,
@@ -120,10 +132,10 @@ class Model(RankingModel):
         search: Search,
         exclude: sparse.csr_array | None,
     ) -> sparse.csr_array:
-        """Return the ``k`` best labels by the mean of all rankers, of which every one gives
-        ``each``.
-        """
-        ranked = [ranker.search(features, search, each, exclude) for ranker in self.rankers]
+        """Return the ``k`` best labels by the mean over rankers, each with its ``each`` best."""
+        ranked = []
+        for ranker in self.rankers:
+            ranked.append(ranker.search(features, search, each, exclude))
         if len(ranked) == 1:
             return ranked[0]
         return mean_scores(ranked, k, missing=self.missing_score)
@@ -146,19 +158,20 @@ class Model(RankingModel):
             )
         if self.neural_ranker is not None:
             raise UsageError(
-                "this model has a network that ranks as well, whose scores no shard has; use predict"
+                "this model has a network that ranks as well, whose scores no shard has; "
+                "use predict"
             )
         self.warn_of_threshold(threshold)
-        most, search = self._asked(k, beam_size)
-        beam = ranker.beam(self.features(documents), search, most)
-        ranked = self._calibrated(ranked_labels(beam, ranker.tree, search.last_level))
+        search = self.search_settings(beam_size)
+        beam = ranker.descent(self.features(documents), search).run(self.check_k(k))
+        ranked = self.calibrated(ranked_labels(beam, ranker.tree, search.last_level))
         return PartialPredictions.of(
             beam, ranked, threshold, self.labels, documents.ids, ranker.shards, k
         )
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
-        documents = self._readable(documents)
+        documents = self.readable(documents)
         if self.network is None:
             return document_features(
                 documents, self.vectoriser, self.config, widths=self.facts.widths
@@ -173,18 +186,19 @@ class Model(RankingModel):
         """Return the network's (n, d) vectors of documents, Φ_dnn."""
         if self.network is None:
             raise UsageError(
-                f"{self.config.method} has no network, so no embeddings; train with a method that has one"
+                f"{self.config.method} has no network, so no embeddings; "
+                "train with a method that has one"
             )
-        return self.network.embed(_texts(self._readable(documents)))
+        return self.network.embed(_texts(self.readable(documents)))
 
     def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
         """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no
         columns.
         """
-        own = None if self.config.features == "tfidf" else vectors
-        return document_features(
-            documents, self.vectoriser, self.config, own, widths=self.facts.widths
-        )
+        widths = self.facts.widths
+        if self.config.features == "tfidf":
+            return document_features(documents, self.vectoriser, self.config, widths=widths)
+        return document_features(documents, self.vectoriser, self.config, vectors, widths=widths)
 
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to
@@ -195,24 +209,27 @@ class Model(RankingModel):
         column = self.labels.find(label)
         share = self.facts.network_share
         network = None
-        raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
+        raw = RawExplanation(column, 0.0, ())
+        if share < 1:
+            raw = self._explain_linear(text, column)
         if self.neural_ranker is not None and share > 0:
             from longtail.networks.occlusion import occlusions
 
             network = occlusions(self.neural_ranker, text, column).step()
-        vocabulary = Strings.of([]) if self.vectoriser is None else self.vectoriser.vocabulary
+        vocabulary = Strings.of([])
+        if self.vectoriser is not None:
+            vocabulary = self.vectoriser.vocabulary
         return raw.named(
             self.labels, self.label_counts, vocabulary, self.calibration, network, share
         )
 
     def _explain_linear(self, text: str, column: int) -> RawExplanation:
         if self.vectoriser is None and self.facts.network_share == 0:
+            features = "ready-made features"
             if self.config.features == "dnn":
-                found = "a network's vectors"
-            else:
-                found = "ready-made features"
+                features = "a network's vectors"
             raise UsageError(
-                f"this model was trained on {found}, which have no words to explain by"
+                f"this model was trained on {features}, which have no words to explain by"
             )
         return explain_label(self.rankers, self.features([text]), column, self.config.search)
 

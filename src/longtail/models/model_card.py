@@ -1,13 +1,21 @@
-"""The model card: what a person who finds a model folder wants to know."""
+"""The model card: a summary of a model for readers of its folder."""
 
 from __future__ import annotations
 
 from longtail.methods import METHODS, method_toml
 from longtail.models.model import Model
+from longtail.models.ranking_model import RankingModel
 from longtail.rankers import ranker_family
 from longtail.tree.tree import LabelTree
 
-__all__ = ["card_rows", "model_card"]
+__all__ = ["card_rows", "model_card", "scores_in_words"]
+
+
+def scores_in_words(model: RankingModel) -> str:
+    """Return what the scores of a model are."""
+    if model.calibration is None:
+        return "not calibrated"
+    return "probabilities"
 
 
 def _ranker_rows(model: Model) -> dict[str, str]:
@@ -25,33 +33,32 @@ def _widths(tree: LabelTree) -> str:
 
 
 def _added(model: Model) -> str:
-    """Return how many labels are known by their words alone, if any."""
-    added = 0 if model.neural_ranker is None else model.neural_ranker.n_added
-    if added:
-        return f"; {added:,} of them added after training, by their words"
-    return ""
+    """Return how many labels were added after training, if any."""
+    if model.neural_ranker is None or not model.neural_ranker.n_added:
+        return ""
+    return f"; {model.neural_ranker.n_added:,} of them added after training, by their words"
 
 
 def card_rows(model: Model) -> dict[str, str]:
-    """Return what the model was trained on and what it is made of, each with its name."""
+    """Return rows about the training data and the parts of the model: name and value."""
     facts = model.facts
-    vocabulary = (
-        f"{facts.n_columns:,} {'ready-made features' if model.vectoriser is None else 'n-grams'}"
-    )
+    labels = f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document"
+    unit = "ready-made features" if model.vectoriser is None else "n-grams"
+    features = f"{facts.n_columns:,} {unit}"
+    if facts.dense_width:
+        features += f" and {facts.dense_width} dense columns"
     rows = {
         "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
-        "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document{_added(model)}",
-        "features": vocabulary
-        + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
+        "labels": labels + _added(model),
+        "features": features,
         **_ranker_rows(model),
-        "scores": "probabilities" if model.calibration is not None else "not calibrated",
+        "scores": scores_in_words(model),
     }
     if model.network is not None:
+        use = "its vectors are features"
         if model.neural_ranker is not None:
-            ranks = f"{facts.network_share:.0%} of the score"
-        else:
-            ranks = "its vectors are features"
-        rows["network"] = f"{model.config.encoder.name}, {ranks}"
+            use = f"{facts.network_share:.0%} of the score"
+        rows["network"] = f"{model.config.encoder.name}, {use}"
     return rows
 
 
@@ -67,10 +74,9 @@ def model_card(model: Model) -> str:
         + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
     ]
     if model.metrics is not None:
+        which = "the documents of the calibration"
         if model.metrics.held_out:
             which = "the documents held out"
-        else:
-            which = "the documents of the calibration"
         lines.append(f"## Measured on {which}\n\n```\n{model.metrics}\n```")
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
     lines.append(f"## Settings\n\n```toml\n{method_toml(model.config).strip()}\n```")

@@ -57,37 +57,42 @@ def save_model(
 def load_model(
     path: str | Path | Folder, device: str = "auto", shards: Collection[int] | None = None
 ) -> Model | Ensemble:
-    """Return the model, or the ensemble, of a folder whose every byte verifies; weights are
-    memory-mapped.
+    """Return the model, or the ensemble, of a verified folder; weights are memory-mapped.
 
-    ``device`` is where a network runs, if the model has one. ``shards`` are those of the labels to
-    load: such a model knows all labels and finds those of its own shards, and the files of others
-    are not looked at. A folder that is open already was opened with the same ``shards``."""
-    folder = path if isinstance(path, Folder) else open_model_folder(path, shards)
-    path = folder.root if isinstance(path, Folder) else path
+    Args:
+        path: a model folder, or one that is open already, with the same ``shards``.
+        device: where a network runs, if the model has one.
+        shards: those of the labels to load. The model then knows all labels and predicts those of
+            these shards; the files of others are not read.
+    """
+    if isinstance(path, Folder):
+        folder = path
+        path = folder.root
+    else:
+        folder = open_model_folder(path, shards)
     try:
         if ENSEMBLE in folder.files:
             return read_ensemble(folder, lambda member: _read(member, device))
         return _read(folder, device, shards)
     except ModelFolderError as error:
-        raise ModelFolderError(
-            str(error) if str(path) in str(error) else f"{path}: {error}"
-        ) from None
+        message = str(error)
+        if str(path) not in message:
+            message = f"{path}: {message}"
+        raise ModelFolderError(message) from None
     except (ValueError, KeyError, TypeError, DataError) as error:
         # verified, yet no model: made by something else
+        problem = printable(str(error).partition("\n")[0])
         if isinstance(error, KeyError):
-            found = f"no array {error}"
-        else:
-            found = printable(str(error).partition("\n")[0])
+            problem = f"no array {error}"
         raise ModelFolderError(
-            f"{path}: {found}; train the model again, or get another copy"
+            f"{path}: {problem}; train the model again, or get another copy"
         ) from None
 
 
 def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
     config = _config(folder)
     names = folder.files
-    own = read_parts(folder)
+    parts = read_parts(folder)
     vectoriser = None
     if "vocabulary.safetensors" in names:
         vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
@@ -106,15 +111,26 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
     if network is not None and network.ranker is not None:
         ranking.append(network.ranker)
     for ranker in ranking:
-        if ranker.n_labels != len(own.labels):
+        if ranker.n_labels != len(parts.labels):
             raise ValueError(
-                f"a ranker of {ranker.n_labels} labels beside {len(own.labels)} labels"
+                f"a ranker of {ranker.n_labels} labels beside {len(parts.labels)} labels"
             )
-    graph = _label_graph(folder, len(own.labels)) if _GRAPH in names else None
-    _check_widths(vectoriser, rankers, own.facts)
-    parts = config, own.labels, own.label_counts, own.facts, vectoriser, rankers, network, graph
+    graph = None
+    if _GRAPH in names:
+        graph = _label_graph(folder, len(parts.labels))
+    _check_widths(vectoriser, rankers, parts.facts)
     return Model(
-        *parts, calibration=own.calibration, metrics=own.metrics, fingerprints=own.fingerprints
+        config,
+        parts.labels,
+        parts.label_counts,
+        parts.facts,
+        vectoriser=vectoriser,
+        rankers=rankers,
+        network=network,
+        label_graph=graph,
+        calibration=parts.calibration,
+        metrics=parts.metrics,
+        fingerprints=parts.fingerprints,
     )
 
 
@@ -165,7 +181,8 @@ def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
         raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
     if len(arrays["values"]) != len(columns) or not rows_fit(ends, columns, n_labels):
         raise ValueError(
-            f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, of one label each"
+            f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, "
+            "of one label each"
         )
     return csr_of_arrays(arrays, n_labels)
 

@@ -65,17 +65,19 @@ def _embedder(model: Model | Ensemble) -> Embedder:
             "export: found an ensemble; expected one model; export its members one by one"
         )
     if model.network is None:
-        way_out = "train with a method that has one (longtail methods)"
         raise UsageError(
-            f"export: found {model.config.method}, which has no network; expected an encoder; {way_out}"
+            f"export: found {model.config.method}, which has no network; expected an encoder; "
+            "train with a method that has one (longtail methods)"
         )
     if not encoder_of(model.config).exports_to_onnx:
         raise UsageError(
-            "export: found the pooling of XML-CNN, which ONNX does not have; expected another encoder"
+            "export: found the pooling of XML-CNN, which ONNX does not have; "
+            "expected another encoder"
         )
     if model.network.device.type != "cpu":
         raise UsageError(
-            f"export: found a network on {model.network.device}; expected one on the CPU; load it there"
+            f"export: found a network on {model.network.device}; expected one on the CPU; "
+            "load it there"
         )
     return model.network
 
@@ -96,7 +98,7 @@ def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
         "method": model.config.method,
         "max_tokens": tokeniser.max_tokens,
         "pad_id": tokeniser.pad,
-        "pad_side": "left" if tokeniser.pad_left else "right",
+        "pad_side": _pad_side(tokeniser),
     }
     # which a program without longtail has to do before the tokeniser
     if tokeniser.cleaning != "none":
@@ -137,16 +139,21 @@ def _tokenizer_json(tokeniser: Tokeniser) -> bytes:
     """Return a tokenizer.json that truncates and pads by itself, as the encoder wants it."""
     from tokenizers import Tokenizer
 
-    with TemporaryDirectory() as place:
-        tokeniser.save(Path(place))
-        own = Tokenizer.from_str((Path(place) / "tokenizer.json").read_text("utf-8"))
-    own.enable_truncation(tokeniser.max_tokens)
-    side = "left" if tokeniser.pad_left else "right"
-    own.enable_padding(
-        direction=side, pad_id=tokeniser.pad, pad_token=own.id_to_token(tokeniser.pad)
+    with TemporaryDirectory() as folder:
+        tokeniser.save(Path(folder))
+        exported = Tokenizer.from_str((Path(folder) / "tokenizer.json").read_text("utf-8"))
+    exported.enable_truncation(tokeniser.max_tokens)
+    exported.enable_padding(
+        direction=_pad_side(tokeniser),
+        pad_id=tokeniser.pad,
+        pad_token=exported.id_to_token(tokeniser.pad),
     )
-    content: str = own.to_str()
+    content: str = exported.to_str()
     return content.encode()
+
+
+def _pad_side(tokeniser: Tokeniser) -> str:
+    return "left" if tokeniser.pad_left else "right"
 
 
 def _traced(embedder: Embedder) -> bytes:
@@ -157,9 +164,8 @@ def _traced(embedder: Embedder) -> bytes:
 
     size = 4 * sum(parameter.numel() for parameter in embedder.network.parameters())
     if size > _LARGEST:
-        raise UsageError(
-            f"export: found {size / 1e9:.1f} GB of weights; expected at most {_LARGEST / 1e9:.0f} GB"
-        )
+        size_in_words = f"found {size / 1e9:.1f} GB of weights"
+        raise UsageError(f"export: {size_in_words}; expected at most {_LARGEST / 1e9:.0f} GB")
     ids = torch.full(
         (2, min(6, embedder.tokeniser.max_tokens)), embedder.tokeniser.pad, device=embedder.device
     )

@@ -1,6 +1,4 @@
-"""What the folder of every trained model holds, be it one of a method or an ensemble: labels, and
-what scores mean.
-"""
+"""Files that the folders of models and of ensembles have in common: labels, calibration, metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _FINGERPRINTS = "fingerprints.safetensors"
 
 
 class RankingParts(NamedTuple):
-    """The fields that all trained models share, but for the settings."""
+    """The fields that all trained models have in common, except the settings."""
 
     labels: Labels
     label_counts: NDArray[np.int64]
@@ -40,7 +38,7 @@ class RankingParts(NamedTuple):
 
 
 def write_parts(model: RankingModel, folder: FolderWriter) -> None:
-    """Write what every trained model has."""
+    """Write the files that every trained model has."""
     folder.write_json(_FACTS, model.facts)
     write_labels(model.labels, folder.path(_LABELS))
     folder.write_arrays(_COUNTS, {"counts": model.label_counts})
@@ -49,35 +47,48 @@ def write_parts(model: RankingModel, folder: FolderWriter) -> None:
     if model.metrics is not None:
         folder.write_json(_METRICS, model.metrics)
     if model.fingerprints is not None:
-        own = model.fingerprints
-        folder.write_arrays(
-            _FINGERPRINTS, {"hashes": own.hashes, "complete": np.array([own.complete], np.uint8)}
-        )
+        hashes = model.fingerprints.hashes
+        complete = np.array([model.fingerprints.complete], np.uint8)
+        folder.write_arrays(_FINGERPRINTS, {"hashes": hashes, "complete": complete})
 
 
 def read_parts(folder: Folder) -> RankingParts:
     """Return what :func:`write_parts` wrote, checked."""
-    folder.view(_LABELS)  # which says so where there is none
+    folder.view(_LABELS)  # refuses a folder without labels
     labels = read_labels(folder.path(_LABELS))
-    calibrated = _CALIBRATION in folder.files
     return RankingParts(
         labels,
         _label_counts(folder, len(labels)),
         folder.read_json(_FACTS, Facts),
-        Calibration.from_arrays(folder.arrays(_CALIBRATION)) if calibrated else None,
-        folder.read_json(_METRICS, Evaluation) if _METRICS in folder.files else None,
-        _fingerprints(folder) if _FINGERPRINTS in folder.files else None,
+        _calibration(folder),
+        _metrics(folder),
+        _fingerprints(folder),
     )
 
 
-def _fingerprints(folder: Folder) -> Fingerprints:
+def _calibration(folder: Folder) -> Calibration | None:
+    if _CALIBRATION not in folder.files:
+        return None
+    return Calibration.from_arrays(folder.arrays(_CALIBRATION))
+
+
+def _metrics(folder: Folder) -> Evaluation | None:
+    if _METRICS not in folder.files:
+        return None
+    return folder.read_json(_METRICS, Evaluation)
+
+
+def _fingerprints(folder: Folder) -> Fingerprints | None:
+    if _FINGERPRINTS not in folder.files:
+        return None
     arrays = folder.arrays(_FINGERPRINTS)
     check_kinds(arrays, {"hashes": "u", "complete": "u"})
     hashes = arrays["hashes"]
     complete = arrays["complete"]
     if hashes.dtype != np.uint64 or len(complete) != 1:
         raise ValueError(
-            f"fingerprints: found {hashes.dtype} and {len(complete)} marks; expected uint64 and 1 mark"
+            f"fingerprints: found {hashes.dtype} and {len(complete)} marks; "
+            "expected uint64 and 1 mark"
         )
     if (hashes[1:] <= hashes[:-1]).any():
         raise ValueError("fingerprints: found hashes in another order; expected rising ones")

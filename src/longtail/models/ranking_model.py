@@ -1,6 +1,7 @@
-"""What every trained model does alike, be it one of a method or an ensemble: documents in, ranked
-labels out.
-"""
+"""The contract of trained models, which :class:`longtail.models.model.Model` and
+:class:`longtail.models.ensemble_model.Ensemble` fulfil.
+
+:func:`longtail.pipeline.predict` goes from documents to predictions by it."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -23,9 +25,16 @@ from longtail.data.labels import Labels
 from longtail.data.strings import Strings, blank
 from longtail.errors import ModelFolderError, UsageError
 from longtail.metrics import Evaluation
-from longtail.metrics.analysis import at_least
 from longtail.search.calibration import Calibration
-from longtail.search.predictions import Predictions
+from longtail.search.partial_predictions import PartialPredictions
+from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.models.ensemble_model import EnsembleExplanation
+    from longtail.models.model import Model
+    from longtail.networks.embedder import Embedder  # which need torch
+    from longtail.networks.ranker import NeuralRanker
+    from longtail.rankers.explanation import Explanation
 
 __all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
 
@@ -52,8 +61,8 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class RankingModel(ABC):
-    """Labels, what was trained on, and what scores mean; how documents are scored is for each kind
-    of model to say.
+    """Labels, facts about the training data, and the calibration of scores; each kind of model
+    scores documents in its own way.
     """
 
     config: Config
@@ -78,6 +87,52 @@ class RankingModel(ABC):
     @abstractmethod
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
         """Return a network's (n, d) vectors of documents."""
+
+    @abstractmethod
+    def explain(self, text: str, label: str) -> Explanation | EnsembleExplanation:
+        """Return what each word of ``text`` adds to the score of ``label``, an id or a name."""
+
+    @abstractmethod
+    def predict_part(
+        self,
+        documents: Dataset,
+        k: int = 5,
+        *,
+        threshold: float = 0.0,
+        beam_size: int | None = None,
+    ) -> PartialPredictions:
+        """Return the ``k`` best labels per document that the loaded shards hold, as
+        ``longtail merge`` needs them.
+        """
+
+    @property
+    @abstractmethod
+    def single(self) -> Model | None:
+        """The model of one method; None for an ensemble."""
+
+    @abstractmethod
+    def weighted_members(self) -> tuple[tuple[Model, float], ...]:
+        """Return the models whose scores are averaged, and their weights; of one method itself."""
+
+    @property
+    def tree(self) -> LabelTree | None:
+        """The label tree that is searched, if there is one."""
+        return None
+
+    @property
+    def label_graph(self) -> sparse.csr_array | None:
+        """The (L, L) normalised label graph, if training made one."""
+        return None
+
+    @property
+    def network(self) -> Embedder | None:
+        """The network, if there is one."""
+        return None
+
+    @property
+    def neural_ranker(self) -> NeuralRanker | None:
+        """The network, if it ranks labels by itself."""
+        return None
 
     @property
     def missing_score(self) -> float:
@@ -107,57 +162,28 @@ class RankingModel(ABC):
         """
         return self.config.preset
 
-    def predict(
-        self,
-        documents: Dataset | Iterable[str],
-        k: int = 5,
-        *,
-        threshold: float = 0.0,
-        beam_size: int | None = None,
-        exclude: Sequence[Iterable[str]] | None = None,
-    ) -> Predictions:
-        """Return the ``k`` best labels of each document with a score of at least ``threshold``,
-        best first.
-
-        Scores are probabilities where the model is calibrated, else what the ranker gives: products
-        along the path, shares of votes, or margins, which may be negative.
-
-        Args:
-            documents: texts, or a dataset.
-            k: labels of each document.
-            threshold: the least score; 0 keeps all, also those below 0. It is a probability where
-                the model is calibrated; where it is not, the log warns once.
-            beam_size: nodes kept on each level of a label tree; None: as the settings say.
-            exclude: labels of each document that may not come out.
-        """
-        self.warn_of_threshold(threshold)
-        most, search = self._asked(k, beam_size)
-        ids = documents.ids if isinstance(documents, Dataset) else None
-        documents = self._readable(documents)
-        self._warn_of_empty(documents)
-        ranked = self._calibrated(
-            self.raw_scores(documents, most, search, self._excluded(exclude, len(documents)))
-        )
-        return Predictions(at_least(ranked, threshold) if threshold else ranked, self.labels, ids)
-
     def warn_of_threshold(self, threshold: float) -> None:
         """Warn, once a model, of a threshold for scores that are not probabilities."""
         if not threshold or self.calibration is not None or "threshold" in self._warned_of:
             return
         self._warned_of.add("threshold")
         log.warning(
-            "threshold %g: this model is not calibrated, so it is compared with raw scores, not with probabilities; "
-            "to calibrate the model, make it with documents for that: --valid, or valid=",
+            "threshold %g: this model is not calibrated, so it is compared with raw scores, "
+            "not with probabilities; to calibrate the model, make it with documents for that: --valid, or valid=",
             threshold,
         )
 
-    def _warn_of_empty(self, documents: Dataset | Strings) -> None:
+    def warn_of_empty(self, documents: Dataset | Strings) -> None:
         """Warn, once a model, of documents in which there is nothing to read."""
-        if "empty" in self._warned_of or not (count := _count_empty(documents)):
+        if "empty" in self._warned_of:
+            return
+        count = _count_empty(documents)
+        if not count:
             return
         self._warned_of.add("empty")
         log.warning(
-            "%s of the %s documents have no text or features: their labels are those that any document might have",
+            "%s of the %s documents have no text or features: "
+            "their labels are those that any document might have",
             f"{count:,}",
             f"{len(documents):,}",
         )
@@ -167,53 +193,31 @@ class RankingModel(ABC):
         """What the log has been told once of this model."""
         return set()
 
-    def count_unread(
-        self, documents: Dataset, predictions: Predictions, beam_size: int | None = None
-    ) -> int:
-        """Return how many documents hold nothing that the model knows: their labels are those of an
-        empty text.
-
-        Args:
-            documents: The documents.
-            predictions: Their predictions by :meth:`predict`, with the same ``beam_size``.
-            beam_size: Nodes kept on each level of a label tree.
-        """
-        if documents.texts is None or not self.reads_text:
-            return 0
-        lengths = np.diff(predictions.matrix.indptr)
-        k = int(lengths.max(initial=1)) or 1
-        most, search = self._asked(k, beam_size)
-        nothing = self._calibrated(self.raw_scores(Strings.of([""]), most, search, None))
-        count = 0
-        for length in np.unique(lengths[lengths > 0]):
-            rows = predictions.matrix[np.flatnonzero(lengths == length)]
-            same = rows.indices.reshape(-1, length) == nothing.indices[:length]
-            same &= rows.data.reshape(-1, length) == nothing.data[:length]
-            count += int(same.all(axis=1).sum())
-        return count
-
-    def _asked(self, k: int, beam_size: int | None) -> tuple[int, Search]:
-        """Return how many labels to look for, no more than there are, and how."""
+    def check_k(self, k: int) -> int:
+        """Return the number of labels to search for, at most as many as there are."""
         if k < 1:
             raise UsageError(f"k: found {k}; expected at least 1")
-        if beam_size is None:
-            search = self.config.search
-        else:
-            search = replace_beam(self.config.search, beam_size)
-        return min(k, len(self.labels)), search
+        return min(k, len(self.labels))
 
-    def _calibrated(self, ranked: sparse.csr_array) -> sparse.csr_array:
-        """Return the very matrix of scores with probabilities in their place, if the model knows
-        any.
+    def search_settings(self, beam_size: int | None) -> Search:
+        """Return the settings of the search, with another beam if one is given."""
+        if beam_size is None:
+            return self.config.search
+        return replace_beam(self.config.search, beam_size)
+
+    def calibrated(self, ranked: sparse.csr_array) -> sparse.csr_array:
+        """Replace scores by probabilities in place, where the model is calibrated; return the same
+        matrix.
         """
         if not np.isfinite(ranked.data).all():
-            found = "scores that are not finite: weights of the model, or features given, are not"
-            raise ModelFolderError(f"found {found}; train the model again, or mend the features")
+            problem = "scores that are not finite: weights of the model, or features given, are not"
+            raise ModelFolderError(f"found {problem}; train the model again, or mend the features")
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
         return ranked
 
-    def _readable(self, documents: Dataset | Iterable[str]) -> Dataset | Strings:
+    def readable(self, documents: Dataset | Iterable[str]) -> Dataset | Strings:
+        """Return texts in one buffer; refuse texts where the model reads ready-made features."""
         if isinstance(documents, Dataset | Strings):
             return documents
         if isinstance(documents, str):
@@ -224,20 +228,21 @@ class RankingModel(ABC):
             )
         return Strings.of(documents)
 
-    def _excluded(self, exclude: Sequence[Iterable[str]] | None, n: int) -> sparse.csr_array | None:
+    def excluded(self, exclude: Sequence[Iterable[str]] | None, n: int) -> sparse.csr_array | None:
+        """Return (n, L) with an entry for each label that may not be predicted; None for none."""
         if exclude is None:
             return None
         if len(exclude) != n:
             raise UsageError(
                 f"exclude: found {len(exclude)} lists for {n} documents; expected one a document"
             )
-        exclude = list(exclude)  # which keeps every list alive, and its identity
+        exclude = list(exclude)  # keeps every list alive, and its identity
         # by identity: documents of one request share their list
-        found: dict[int, NDArray[np.int32]] = {}
+        columns_of_list: dict[int, NDArray[np.int32]] = {}
         for names in exclude:
-            if id(names) not in found:
-                found[id(names)] = self._columns_of(names)
-        columns = [found[id(names)] for names in exclude]
+            if id(names) not in columns_of_list:
+                columns_of_list[id(names)] = self._columns_of(names)
+        columns = [columns_of_list[id(names)] for names in exclude]
         indptr = np.cumsum([0, *map(len, columns)])
         indices = np.concatenate([np.zeros(0, np.int32), *columns])
         return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))
@@ -250,11 +255,14 @@ class RankingModel(ABC):
 
 def _count_empty(documents: Dataset | Strings) -> int:
     """Return how many documents have neither a text nor features."""
-    texts = documents if isinstance(documents, Strings) else documents.texts
-    empty = np.ones(len(documents), bool) if texts is None else blank(texts)
-    if isinstance(documents, Dataset) and documents.features is not None:
+    if isinstance(documents, Strings):
+        return int(blank(documents).sum())
+    empty = np.ones(len(documents), bool)
+    if documents.texts is not None:
+        empty = blank(documents.texts)
+    if documents.features is not None:
         empty &= np.diff(documents.features.indptr) == 0
-    if isinstance(documents, Dataset) and documents.dense is not None:
+    if documents.dense is not None:
         empty &= ~documents.dense.any(axis=1)
     return int(empty.sum())
 

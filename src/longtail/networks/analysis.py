@@ -113,7 +113,8 @@ def transformer_of(ranker: NeuralRanker) -> Encoder:
     encoder = ranker.network.encoder
     if not isinstance(encoder, Encoder):
         raise UsageError(
-            "found a network on vectors of words, without [CLS] and its attention; expected a transformer"
+            "found a network on vectors of words, without [CLS] and its attention; expected a "
+            "transformer"
         )
     return encoder
 
@@ -131,7 +132,8 @@ def untuned_encoder(settings: EncoderSettings, trained: Encoder) -> Encoder | No
     expected = _shape(trained)
     if untuned_shape != expected:
         log.warning(
-            "the encoder before training is left out: encoder %r: found %s; expected %s, as in the model",
+            "the encoder before training is left out: encoder %r: found %s; expected %s, as in "
+            "the model",
             settings.name,
             untuned_shape,
             expected,
@@ -141,12 +143,15 @@ def untuned_encoder(settings: EncoderSettings, trained: Encoder) -> Encoder | No
 
 
 def _shape(encoder: Encoder) -> str:
-    return f"{encoder.depth} layers of width {encoder.width} for {encoder.model.config.vocab_size} tokens"
+    vocabulary = encoder.model.config.vocab_size
+    return f"{encoder.depth} layers of width {encoder.width} for {vocabulary} tokens"
 
 
 @torch.inference_mode()
 def class_attention(encoder: Encoder, tokens: Tokens) -> tuple[LayerAttention, ...]:
-    """Return the attention of the class token in each layer (figures 2 and 3); padding is no token."""
+    """Return the attention of the class token in each layer (figures 2 and 3); padding is no
+    token.
+    """
     sums = torch.zeros(3, encoder.depth, dtype=torch.float64)
     most = torch.zeros(encoder.depth, dtype=torch.float64)
     for batch in _batches(encoder, tokens, "attention", maps=True):
@@ -237,8 +242,8 @@ def _pairs(
     for (level, layer), (other_level, other_layer) in combinations(enumerate(layers, 1), 2):
         one = spans[layer]
         other = spans[other_layer]
-        chance = _Span(other.directions[shuffled], other.coordinates)
-        similarities = [float(np.mean(_weighted(one, second))) for second in (other, chance)]
+        unrelated = _Span(other.directions[shuffled], other.coordinates)
+        similarities = [float(np.mean(_weighted(one, second))) for second in (other, unrelated)]
         likenesses.append(Likeness((level, other_level), (layer, other_layer), *similarities))
     return tuple(likenesses)
 
@@ -260,7 +265,9 @@ def pwcca(x: NDArray[np.floating], y: NDArray[np.floating]) -> float:
 
 
 def _span(x: NDArray[np.floating]) -> _Span:
-    """Return the SVD of the centred ``x`` without the directions that only rounding has put there."""
+    """Return the SVD of the centred ``x`` without the directions that only rounding has put
+    there.
+    """
     exact = x.astype(np.float64)
     directions, lengths, axes = np.linalg.svd(exact - exact.mean(0), full_matrices=False)
     kept = lengths > _NULL * np.linalg.norm(exact)
@@ -280,7 +287,8 @@ def _weighted(x: _Span, y: _Span) -> tuple[float, float]:
     if n <= x.directions.shape[1] + y.directions.shape[1]:
         needed = x.coordinates.shape[1] + y.coordinates.shape[1]
         raise UsageError(
-            f"found {n} documents; expected more than {needed}, the dimensions of both vectors together"
+            f"found {n} documents; expected more than {needed}, the dimensions of both vectors "
+            "together"
         )
     left, correlations, right = np.linalg.svd(x.directions.T @ y.directions, full_matrices=False)
     correlations = np.clip(correlations, 0, 1)

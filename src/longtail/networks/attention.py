@@ -8,18 +8,23 @@ BiLSTM, w_l the attention vector of a node, α_tl = softmax_t(H w_l), m_l = Σ_t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
+from msgspec.structs import replace
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from longtail.config import Config, Training
 from longtail.config import Recursive as Settings
-from longtail.config import Training
+from longtail.features.text_encoder import TextEncoder
+from longtail.features.tokens import Tokeniser
 from longtail.networks.attention_family import ATTENTION_HIDDEN
 from longtail.networks.base import Ranked
 from longtail.networks.batches import Batch
@@ -27,11 +32,17 @@ from longtail.networks.encoders.lstm import LstmEncoder, mean_state
 from longtail.networks.heads.head import Head
 from longtail.networks.label_vectors import LabelVectors
 from longtail.networks.losses import Loss
+from longtail.networks.ranker import TREE, NeuralRanker, map_rows
 from longtail.networks.recursive import Resolution
 from longtail.networks.shortlist import best_nodes
+from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["AttentionLevel", "AttentionXML"]
+__all__ = ["AttentionLevel", "AttentionXML", "load_attention", "save_attention"]
+
+_FILES = "attention-"  # beginning of the names of the levels' files
+_ENCODER = "encoder."
+_HEAD = "head."
 
 # of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for
 # long
@@ -106,7 +117,9 @@ class AttentionLevel(Resolution):
         # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
         W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
         w, at = self._attention_vectors(nodes)
-        slots = torch.arange(len(w), device=w.device) if at is None else at
+        slots = at
+        if slots is None:
+            slots = torch.arange(len(w), device=w.device)
         chunk_slots = max(
             1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN))
         )
@@ -116,8 +129,10 @@ class AttentionLevel(Resolution):
             attend = partial(
                 checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False
             )
-        logits = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
-        return logits[0] if len(logits) == 1 else torch.cat(logits, 1)
+        logits: list[Tensor] = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
+        if len(logits) == 1:
+            return logits[0]
+        return torch.cat(logits, 1)
 
     def _attention_vectors(self, nodes: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return rows (U, 2h), and which of them each slot has (B, S), None where all nodes are
@@ -147,7 +162,9 @@ class AttentionLevel(Resolution):
         alpha = logits.softmax(-1)
         hidden = alpha.to(W1_H.dtype) @ W1_H + self.first.bias.to(W1_H.dtype)
         logit: Tensor = self.second(hidden.relu()).squeeze(-1)  # (B, S, 256) -> (B, S)
-        return logit if logit.dtype == torch.float64 else logit.float()
+        if logit.dtype == torch.float64:
+            return logit
+        return logit.float()
 
     def in_half(self) -> AttentionLevel:
         """Return a network for ranking that shares the attention vectors; the rest is bfloat16
@@ -222,7 +239,9 @@ class AttentionXML(nn.Module):
 
     @property
     def slots(self) -> list[int]:
-        """Nodes that are scored on each level: all of the first, then the children of those kept."""
+        """Nodes that are scored on each level: all of the first, then the children of those
+        kept.
+        """
         slots = [self.tables.widths[0]]
         for kept, most in zip(self.kept, self.tables.most_children, strict=False):
             slots.append(min(kept, slots[-1]) * most)
@@ -281,3 +300,55 @@ class AttentionXML(nn.Module):
         """Return the encoder of the last level: each level has its own."""
         encoder = self.levels[-1].encoder
         return LabelVectors(encoder, (encoder.depth,), nn.Identity())
+
+
+def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
+    """Write the tree and attention-N.safetensors of each level; the first level's encoder is
+    written by others.
+    """
+    folder.write_arrays(TREE, ranker.tree.to_arrays())
+    for level in cast(AttentionXML, ranker.network).levels:
+        arrays = level.to_arrays()
+        if level.level == 0:
+            arrays = {name: arrays[name] for name in arrays if not name.startswith(_ENCODER)}
+        folder.write_arrays(_file(level.level), arrays)
+
+
+def load_attention(
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
+) -> NeuralRanker:
+    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors
+    stay mapped.
+    """
+    if encoder.kind != "lstm":
+        raise ValueError(f"attention: found an encoder {type(encoder).__name__}; expected an LSTM")
+    encoder = cast(LstmEncoder, encoder)
+    tree = LabelTree.from_arrays(folder.arrays(TREE))
+    training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
+    encoders = [encoder, *(deepcopy(encoder) for _ in range(tree.n_levels - 1))]
+    levels = []
+    for t, level_encoder in enumerate(encoders):
+        level = AttentionLevel(
+            level_encoder, tree, t, config.recursive, training, config.seed, std=0
+        )
+        _load_level(level, folder.arrays(_file(t)))
+        levels.append(level)
+    return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
+
+
+def _load_level(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Read what was trained; the encoder of the first level is the folder's."""
+    for name, tensor in level.trained().items():
+        if name.startswith(_ENCODER) and not level.level:
+            continue
+        array = arrays.get(name)
+        if array is None or array.shape != tuple(tensor.shape):
+            shape = getattr(array, "shape", "nothing")
+            expected = tuple(tensor.shape)
+            raise ValueError(f"{_file(level.level)}, {name}: found {shape}; expected {expected}")
+        tensor.copy_(torch.from_numpy(np.array(array)))
+    map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
+
+
+def _file(level: int) -> str:
+    return f"{_FILES}{level}.safetensors"

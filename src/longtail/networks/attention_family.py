@@ -1,7 +1,7 @@
 """AttentionXML as a family of networks: a network per level of the label tree, which looks at all
 words of a text for each node that it scores.
 
-The network is in ``attention.py``, its training and files in ``attention_fitting.py``."""
+The network and its files are in ``attention.py``, its training in ``attention_fitting.py``."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class AttentionFamily(NetworkFamily):
         """Refuse all encoders but the LSTM."""
         kind = config.encoder.kind
         if kind != "lstm":
-            found = f"encoder.kind: found {kind} with {config.method}"
-            raise ConfigError(f"{found}; expected lstm")
+            problem = f"encoder.kind: found {kind} with {config.method}"
+            raise ConfigError(f"{problem}; expected lstm")
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
         """Refuse epochs or steps for another number of levels than the tree has."""
@@ -100,7 +100,7 @@ class AttentionFamily(NetworkFamily):
 
     def save(self, embedder: Any, folder: FolderWriter) -> None:
         """Write the tree, and the network of each level."""
-        from longtail.networks.attention_fitting import save_attention
+        from longtail.networks.attention import save_attention
 
         save_attention(embedder, folder)
 
@@ -113,7 +113,7 @@ class AttentionFamily(NetworkFamily):
         device: torch.device,
     ) -> NeuralRanker:
         """Read the same; on the CPU attention vectors stay memory-mapped."""
-        from longtail.networks.attention_fitting import load_attention
+        from longtail.networks.attention import load_attention
 
         return load_attention(folder, config, tokeniser, encoder, device)
 

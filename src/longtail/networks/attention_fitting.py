@@ -1,26 +1,18 @@
-"""Training of AttentionXML in the pipeline, a network on each level of the label tree, from coarse
-to fine; and its files in a model folder.
-
-The encoder of the first level is the folder's encoder/; the other levels' are among their arrays.
+"""Training of AttentionXML in the pipeline: a network on each level of the label tree, from coarse
+to fine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import torch
-from msgspec.structs import replace
-from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.config import Config
-from longtail.features.text_encoder import TextEncoder
-from longtail.features.tokens import Tokeniser
 from longtail.networks.attention import AttentionLevel, AttentionXML
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
@@ -28,18 +20,12 @@ from longtail.networks.encoders.lstm import LstmEncoder
 from longtail.networks.heads.initial_rows import prior_logit
 from longtail.networks.layout import LevelLength, level_lengths
 from longtail.networks.level_fitting import LevelValidation, level_training
-from longtail.networks.ranker import TREE, NeuralRanker, map_rows
+from longtail.networks.ranker import NeuralRanker
 from longtail.networks.recursive import Matcher, Nodes, joined_nodes
 from longtail.networks.training.loop import fit
 from longtail.reporting import logged_stage
-from longtail.store import Folder, FolderWriter
-from longtail.tree.tree import LabelTree
 
-__all__ = ["fit_attention", "load_attention", "save_attention"]
-
-_FILES = "attention-"  # beginning of the names of the levels' files
-_ENCODER = "encoder."
-_HEAD = "head."
+__all__ = ["fit_attention"]
 
 
 def fit_attention(run: NetworkRun) -> NeuralRanker:
@@ -160,57 +146,3 @@ class _LevelTraining:
         return Matcher(
             self.run.embedder.tokeniser, AttentionXML(levels), self.run.config.training.precision
         )
-
-
-def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
-    """Write the tree and attention-N.safetensors of each level; the first level's encoder is
-    written by others.
-    """
-    folder.write_arrays(TREE, ranker.tree.to_arrays())
-    for level in cast(AttentionXML, ranker.network).levels:
-        arrays = level.to_arrays()
-        written = {
-            name: array
-            for name, array in arrays.items()
-            if level.level or not name.startswith(_ENCODER)
-        }
-        folder.write_arrays(_file(level.level), written)
-
-
-def load_attention(
-    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
-) -> NeuralRanker:
-    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors
-    stay mapped.
-    """
-    if encoder.kind != "lstm":
-        raise ValueError(f"attention: found an encoder {type(encoder).__name__}; expected an LSTM")
-    encoder = cast(LstmEncoder, encoder)
-    tree = LabelTree.from_arrays(folder.arrays(TREE))
-    training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-    levels = []
-    for t in range(tree.n_levels):
-        level_encoder = deepcopy(encoder) if t else encoder
-        level = AttentionLevel(
-            level_encoder, tree, t, config.recursive, training, config.seed, std=0
-        )
-        _load_level(level, folder.arrays(_file(t)))
-        levels.append(level)
-    return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
-
-
-def _load_level(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name, tensor in level.trained().items():
-        if name.startswith(_ENCODER) and not level.level:
-            continue
-        if name not in arrays or arrays[name].shape != tuple(tensor.shape):
-            shape = arrays[name].shape if name in arrays else "nothing"
-            raise ValueError(
-                f"{_file(level.level)}, {name}: found {shape}; expected {tuple(tensor.shape)}"
-            )
-        tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-    map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
-
-
-def _file(level: int) -> str:
-    return f"{_FILES}{level}.safetensors"

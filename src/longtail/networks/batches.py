@@ -71,8 +71,11 @@ class Batch:
     def _each(
         self, change: Callable[[Tensor], Tensor], rows: NDArray[np.int64] | None = None
     ) -> Batch:
-        mask = None if self.mask is None else change(self.mask)
-        rows = self.rows if rows is None else rows
+        mask = self.mask
+        if mask is not None:
+            mask = change(mask)
+        if rows is None:
+            rows = self.rows
         return Batch(
             change(self.ids), mask, change(self.positives), change(self.values), rows, self.epoch
         )
@@ -97,7 +100,9 @@ class Batches:
         self.tokens = tokens
         self.batch_size = batch_size
         self.seed = seed
-        self._window = _WINDOW if by_length else 1
+        self._window = 1
+        if by_length:
+            self._window = _WINDOW
         self._positives = positives
         # nothing is learnt from the others
         self._labelled = np.flatnonzero(np.diff(self._positives.indptr))
@@ -143,7 +148,9 @@ class Batches:
     def _batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Batch:
         ids, mask = self.tokens.padded(rows)
         positives, values = self._padded_positives(rows)
-        padding = None if mask.all() else torch.from_numpy(mask)
+        padding = None
+        if not mask.all():
+            padding = torch.from_numpy(mask)
         tensors = (
             torch.from_numpy(ids),
             padding,
@@ -151,7 +158,9 @@ class Batches:
             torch.from_numpy(values),
         )
         batch = Batch(*tensors, rows, epoch)
-        return batch.pinned() if self._pin else batch
+        if self._pin:
+            return batch.pinned()
+        return batch
 
     def _padded_positives(
         self, rows: NDArray[np.int64]

@@ -33,7 +33,7 @@ from longtail.networks.cascade_family import (
     shortlist_sizes,
     vector_widths,
 )
-from longtail.networks.encoders.encoder_graphs import BatchReader
+from longtail.networks.graphs import BatchReader
 from longtail.networks.heads.head import Head, head_settings
 from longtail.networks.heads.sharded_head import new_head
 from longtail.networks.heads.text_head import TextHead
@@ -102,7 +102,9 @@ class CascadeXML(nn.Module):
         self.widths = list(
             vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck)
         )
-        n_nodes = tree.widths if label_head is None else tree.widths[: self.last]
+        n_nodes = tree.widths
+        if label_head is not None:
+            n_nodes = n_nodes[: self.last]
         heads: list[Head | TextHead] = [
             *_heads(n_nodes, self.widths, settings, training, seed, device, std)
         ]
@@ -133,7 +135,7 @@ class CascadeXML(nn.Module):
         layer."""
         layers = sorted({layer for read in self.layers for layer in read})
         above = {layer for read in self.layers[:-1] for layer in read}
-        alone = [layer for layer in layers if layer not in above] if detached else []
+        alone = [layer for layer in layers if detached and layer not in above]
         by_layer = dict(zip(layers, self.read(self.encoder, ids, mask, layers, alone), strict=True))
         parts = [[by_layer[layer] for layer in read] for read in self.layers]
         if detached:  # layers that levels above read as well have nothing that is the labels' alone
@@ -200,7 +202,9 @@ class CascadeXML(nn.Module):
         """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes``
         (levels, B).
         """
-        alpha = sizes / sizes.min(0).values if self.settings.rescale else torch.ones_like(sizes)
+        alpha = torch.ones_like(sizes)
+        if self.settings.rescale:
+            alpha = sizes / sizes.min(0).values
         return {
             f"level {self.frozen_levels + t + 1}": (alpha[t] / sizes[t] * loss).mean()
             for t, loss in enumerate(losses)
@@ -271,13 +275,9 @@ class CascadeXML(nn.Module):
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
         decayed, plain = self.encoder.decay_groups()
-        label_head = self.heads[-1]
-        if isinstance(label_head, TextHead):
-            of_words, of_biases = label_head.optimiser_parameters()
-            decayed = [*decayed, *of_words]
-            plain = [*plain, *of_biases]
-        decayed = [parameter for parameter in decayed if parameter.requires_grad]
-        plain = [parameter for parameter in plain if parameter.requires_grad]
+        label_weights, label_biases = self.heads[-1].optimiser_parameters()
+        decayed = [weight for weight in (*decayed, *label_weights) if weight.requires_grad]
+        plain = [vector for vector in (*plain, *label_biases) if vector.requires_grad]
         if self.settings.merge_training == "encoder":
             return adamw_groups(
                 decayed, [*plain, *self.merges.parameters()], self.training_settings

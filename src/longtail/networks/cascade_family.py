@@ -82,8 +82,8 @@ class CascadeFamily(NetworkFamily):
         encoder = encoder_of(config)
         text = config.label_text
         if encoder.name == "lstm":
-            found = f"encoder.kind: found lstm with {config.method}"
-            raise ConfigError(f"{found}; expected another, or the method attentionxml")
+            problem = f"encoder.kind: found lstm with {config.method}"
+            raise ConfigError(f"{problem}; expected another, or the method attentionxml")
         if text.phases == "surrogate":
             _check_surrogate(config)
             reader = "surrogate phases"
@@ -96,8 +96,8 @@ class CascadeFamily(NetworkFamily):
                 f"encoder.kind: found {encoder.name} with {reader}; expected {expected}"
             )
         if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
-            found = f"label_text.parts: found {list(text.parts)} with phases=tied"
-            raise ConfigError(f"{found}; expected free beside words")
+            problem = f"label_text.parts: found {list(text.parts)} with phases=tied"
+            raise ConfigError(f"{problem}; expected free beside words")
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
         """Refuse layers that a transformer does not have, and settings for another number of
@@ -120,10 +120,10 @@ class CascadeFamily(NetworkFamily):
             raise not_shared(config, "classifiers of label words or phases")
         last_level = config.cascade.last_level
         if config.training.loss == "decoupled-softmax" and last_level != "shortlist":
-            found = f"training.loss=decoupled-softmax with cascade.last_level={last_level}"
+            problem = f"training.loss=decoupled-softmax with cascade.last_level={last_level}"
             why = "its normaliser over all labels is not shared among processes"
             expected = "expected cascade.last_level=shortlist"
-            raise UsageError(f"torchrun with {config.method}: found {found}; {why}; {expected}")
+            raise UsageError(f"torchrun with {config.method}: found {problem}; {why}; {expected}")
         encoder = encoder_of(config)
         if encoder.normalises_over_batch:
             raise not_shared(config, f"encoder.kind={encoder.name}, which normalises over a batch")
@@ -236,12 +236,16 @@ class CascadeFamily(NetworkFamily):
 def _check_surrogate(config: Config) -> None:
     """Refuse first rows by which no label is found, and levels that no phase would look at."""
     if (rows := config.cascade.label_rows) in ("random", "xavier"):
-        found = f"cascade.label_rows: found {rows} with surrogate phases"
+        problem = f"cascade.label_rows: found {rows} with surrogate phases"
         raise ConfigError(
-            f"{found}, which find labels by centroids; expected centroid or centroid+text"
+            f"{problem}, which find labels by centroids; expected centroid or centroid+text"
         )
-    name = "cascade.levels" if config.cascade.levels else "tree.levels"
-    if len(levels := config.cascade.levels or config.tree.levels) > 1:
+    name = "tree.levels"
+    levels = config.tree.levels
+    if config.cascade.levels:
+        name = "cascade.levels"
+        levels = config.cascade.levels
+    if len(levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
         raise ConfigError(
             f"{name}: found {list(levels)} with surrogate phases; expected {expected}"
@@ -314,9 +318,9 @@ def check_levels(widths: Sequence[int | str], settings: Cascade) -> None:
     if wrong := [name for name, count in levels.items() if count != len(widths)]:
         tree_widths = " → ".join(map(str, widths))
         way_out = f"or {', '.join(f'cascade.{name}=[]' for name in wrong)} to have them chosen"
-        found = f"cascade.{wrong[0]}: found settings for {levels[wrong[0]]} levels"
+        problem = f"cascade.{wrong[0]}: found settings for {levels[wrong[0]]} levels"
         raise ConfigError(
-            f"{found}; expected {len(widths)}, as the tree has ({tree_widths}), {way_out}"
+            f"{problem}; expected {len(widths)}, as the tree has ({tree_widths}), {way_out}"
         )
 
 
@@ -345,7 +349,9 @@ def vector_widths(
 
 
 def has_bottleneck(n_levels: int, bottleneck: int) -> bool:
-    """Tell whether the labels read a narrower vector than the levels above: only if there are any."""
+    """Tell whether the labels read a narrower vector than the levels above: only if there are
+    any.
+    """
     return bottleneck > 0 and n_levels > 1
 
 

@@ -196,7 +196,8 @@ class _CascadeTraining:
                 return self._ranker(tree, config, std=0)
             except torch.OutOfMemoryError:
                 log.warning(
-                    "the classifiers of all ranks do not fit on one GPU: the rest is done on the CPU"
+                    "the classifiers of all ranks do not fit on one GPU: the rest is done on the "
+                    "CPU"
                 )
             self.run.embedder.network.encoder.cpu()
             return self._ranker(tree, config, std=0)

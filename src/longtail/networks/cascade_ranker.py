@@ -5,7 +5,7 @@ their words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -47,17 +47,22 @@ class CascadeRanker(NeuralRanker):
 
     @property
     def composer(self) -> CascadeRanker | None:
-        """This network, if label words made its classifiers, and can make those of further labels."""
-        return None if self.label_text is None else self
+        """This network, if label words made its classifiers, and can make those of further
+        labels.
+        """
+        if self.label_text is None:
+            return None
+        return self
 
     def compose_label_head(self) -> None:
         """Turn classifiers that label words make into plain ones, and keep their composition for
         labels to come.
         """
-        label_head = self.network.heads[-1]
-        if isinstance(label_head, TextHead):
+        text = self.network.heads[-1].text
+        if text is not None:
+            label_head = cast(TextHead, self.network.heads[-1])
             self.network.heads[-1] = label_head.as_head()  # type: ignore[index]
-            self.label_text = _same_weights(label_head.text, no_words(label_head.text.embedding))
+            self.label_text = _same_weights(text, no_words(text.embedding))
 
     def composed(self, words: sparse.csr_array) -> NDArray[np.float32]:
         """Return classifiers (n, d) of labels that were never trained on, made of their words (n,
@@ -84,9 +89,9 @@ class CascadeRanker(NeuralRanker):
         )
         network.merges = old.merges
         for level, head in enumerate(old.heads):
-            network.heads[level] = (  # type: ignore[index]
-                _joined(head, rows[level], self.tree, tree) if level in rows else head
-            )
+            if level in rows:
+                head = _joined(head, rows[level], self.tree, tree)
+            network.heads[level] = head  # type: ignore[index]
         ranker = CascadeRanker(self.tokeniser, network, tree)
         ranker.label_text = self.label_text
         ranker.n_added = self.n_added + tree.n_labels - self.tree.n_labels
@@ -100,7 +105,9 @@ def no_words(embedding: nn.Embedding) -> sparse.csr_array:
 
 def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:
     """Return Φ_l, Φ_g and 𝒜 of ``text`` for the labels of other words (n, V)."""
-    combine: Combine = "sum" if text.attention is None else "attention"
+    combine: Combine = "attention"
+    if text.attention is None:
+        combine = "sum"
     # each its only neighbour
     alone = sparse.csr_array(sparse.eye_array(words.shape[0], dtype=np.float32))
     same = LabelText(text.embedding, words, alone, text.parts, combine, seed=0).eval()
@@ -156,8 +163,7 @@ def load_cascade(
             {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         )
     for level, head in enumerate(network.heads):
-        assert isinstance(head, Head)  # label words have done their work
-        map_rows(head, folder.arrays(f"head-{level}.safetensors"))
+        map_rows(cast(Head, head), folder.arrays(f"head-{level}.safetensors"))
     ranker = CascadeRanker(tokeniser, network.to(device), tree).freeze()
     if _LABEL_TEXT in folder.files:
         arrays = folder.arrays(_LABEL_TEXT)

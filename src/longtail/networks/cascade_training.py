@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -19,7 +19,6 @@ from longtail.networks.batches import Batches
 from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_ranker import CascadeRanker
 from longtail.networks.heads.initial_rows import Rows, centroid_rows, prior_logit
-from longtail.networks.heads.text_head import TextHead
 from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import History, fit
 from longtail.networks.training.meter import BEST_BY, RECALL
@@ -112,11 +111,13 @@ def set_initial_weights(
     with_texts = settings.label_rows == "centroid+text" and (
         labels.names is not None or labels.texts is not None
     )
-    texts = _text_vectors(ranker, labels, group) if with_texts else [(None, None)] * len(heads)
+    texts: Sequence[tuple[np.ndarray | None, np.ndarray | None]] = [(None, None)] * len(heads)
+    if with_texts:
+        texts = _text_vectors(ranker, labels, group)
     for head, level_vectors, matrix, prior, (text, mean) in zip(
         heads, vectors, levels, priors, texts, strict=True
     ):
-        if isinstance(head, TextHead):  # its words say where it starts
+        if head.text is not None:  # starts at the labels' words
             continue
         rows: Rows = centroid_rows(level_vectors, matrix, prior, text, mean, head.nodes)
         head.set_rows(rows.weights, rows.bias)
@@ -160,9 +161,10 @@ def _text_vectors(
     for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
         mean = group.all_reduce_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
         rows = matrix[labels_of_part].T.tocsr()
-        # whose rows are those of own labels; above, texts of other ranks count, too
-        last = level == tree.n_levels - 1
-        texts = rows[run] @ vectors if last else group.all_reduce_array(rows @ vectors)[run]
+        if level == tree.n_levels - 1:  # a label's text is read by the rank that has its row
+            texts = rows[run] @ vectors
+        else:
+            texts = group.all_reduce_array(rows @ vectors)[run]
         by_level.append((texts, mean.astype(np.float32)))
     return by_level
 

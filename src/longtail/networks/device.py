@@ -16,7 +16,9 @@ __all__ = ["allow_tf32", "arithmetic", "choose_device", "computes_in_half", "poo
 def choose_device(name: str = "auto") -> torch.device:
     """Return the device: cuda where there is one, unless it is named."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:

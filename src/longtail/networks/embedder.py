@@ -89,7 +89,9 @@ class Embedder:
             head.drop_optimiser_state()
         if self.device.type == "cuda":
             self._in_half = computes_in_half(self.precision, self.device)
-            self._running = self.network.in_half() if self._in_half else self.network
+            self._running = self.network
+            if self._in_half:
+                self._running = self.network.in_half()
             self._graphs = RankGraphs(
                 self._ranked, self.device, self.tokeniser.max_tokens, self.tokeniser.pad_left
             )

@@ -1,5 +1,5 @@
-"""Networks that are an encoder alone: pretrained, tuned level by level, or what is left of a ranking
-network without its classifiers.
+"""Networks that are an encoder alone: pretrained, tuned level by level, or a ranking network
+without its classifiers.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class EncoderFamily(NetworkFamily):
             what = config.method
             if network_of(config) is None:
                 what = f"{config.method} with features={config.features}"
-            found = f"encoder.kind: found {config.encoder.kind} with {what}"
-            raise ConfigError(f"{found}; expected transformer")
+            problem = f"encoder.kind: found {config.encoder.kind} with {what}"
+            raise ConfigError(f"{problem}; expected transformer")
 
     def fit(self, run: NetworkRun) -> Embedder:
         """Return the encoder, untrained."""

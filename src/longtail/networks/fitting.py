@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -35,6 +35,7 @@ from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
 from longtail.steps.text import text_inputs
 from longtail.steps.trees import label_trees, point_inputs, tree_inputs
+from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
@@ -50,6 +51,8 @@ __all__ = [
     "kept_network",
     "label_hints",
     "network_inputs",
+    "network_tree",
+    "untrained_network",
     "with_levels",
 ]
 
@@ -74,10 +77,32 @@ def encoder_hash(config: Config) -> str:
     return digest.hexdigest()
 
 
+class Untrained(NamedTuple):
+    """A network before training, and the tokens of the documents."""
+
+    embedder: Embedder
+    tokens: Tokens
+
+
+def network_tree(
+    documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run
+) -> LabelTree | None:
+    """Return the label tree that the network is trained on; None for methods without a network."""
+    family = network_of(run.config)
+    if family is None:
+        return None
+    levels = with_levels(run.config, documents.n_labels)
+    seeds = {"tree-network": run.config.seed}
+    inputs = _network_tree_inputs(run.config, family)
+    run = run._replace(config=levels)
+    [tree] = label_trees(documents, features, vectoriser, run, seeds, inputs)
+    return tree
+
+
 def fit_network(
     documents: Dataset,
-    features: Features,
-    vectoriser: TfIdf | None,
+    untrained: Untrained | None,
+    tree: LabelTree | None,
     run: Run,
 ) -> Embedder | None:
     """Return the network of the method, ready for use, or the pretrained encoder if the features
@@ -89,24 +114,14 @@ def fit_network(
     if not uses_encoder(config):
         return None
     family = network_of(config)
-    if family is None:
+    if family is None or untrained is None or tree is None:
         from longtail.networks.embedder import pretrained_embedder
 
         precision = config.training.precision
         return pretrained_embedder(config.encoder, precision, run.device).freeze()
     from longtail.networks.losses import loss_of
 
-    embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
-    levels = with_levels(config, documents.n_labels)
-    seeds = {"tree-network": config.seed}
-    [tree] = label_trees(
-        documents,
-        features,
-        vectoriser,
-        run._replace(config=levels),
-        seeds,
-        _network_tree_inputs(config, family),
-    )
+    embedder, tokens = untrained
     measured = with_known_labels(run.valid, documents.labels)
     loss = None
     if run.loss is not None:
@@ -142,11 +157,16 @@ def with_levels(config: Config, n_labels: int) -> Config:
     return replace_settings(config, tree=family.tree_settings(config, n_labels))
 
 
-def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
-    """Return the encoder as it is before training, and the tokens of the documents."""
+def untrained_network(documents: Dataset, run: Run) -> Untrained | None:
+    """Return the encoder before training, and the tokens of the documents; None for methods without
+    a network.
+
+    A bad file of word vectors is found here, before a label tree is built."""
+    if network_of(run.config) is None:
+        return None
     from longtail.networks.device import choose_device
     from longtail.networks.embedder import Embedder, LastLayer
-    from longtail.networks.first_encoder import first_encoder, tokeniser_for
+    from longtail.networks.network_folder import first_encoder, tokeniser_for
 
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
@@ -154,9 +174,8 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
         tokens = _tokens(documents, tokeniser, run)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
-    return Embedder(
-        tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision
-    ), tokens
+    network = LastLayer(encoder).to(choose_device(run.device))
+    return Untrained(Embedder(tokeniser, network, config.training.precision), tokens)
 
 
 def _tokens(documents: Dataset, tokeniser: Tokeniser, run: Run) -> Tokens:

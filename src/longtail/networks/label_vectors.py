@@ -85,7 +85,9 @@ def without_classifiers(ranker: NeuralRanker) -> Embedder:
 
 
 def save_label_vectors(embedder: Embedder, folder: FolderWriter) -> None:
-    """Write which layers are read, and the map that merges them; the encoder is written by others."""
+    """Write which layers are read, and the map that merges them; the encoder is written by
+    others.
+    """
     network = cast(LabelVectors, embedder.network)
     arrays: dict[str, NDArray[Any]] = {"layers": np.array(network.layers, np.int64)}
     linear = network.linear

@@ -55,7 +55,9 @@ def word_widths(n_labels: int, last_level: str, phases: str = "one") -> tuple[in
 
     Where clusters stand for labels in a phase («surrogate») 4, so that the encoder learns what
     tells labels apart. None where all labels are scored, or fit into one node."""
-    each = _SURROGATE_LABELS if phases == "surrogate" else _WORD_CLUSTER_LABELS
+    each = _WORD_CLUSTER_LABELS
+    if phases == "surrogate":
+        each = _SURROGATE_LABELS
     clusters = 1 << max(round(log2(max(n_labels, 1) / each)), 0)
     if phases == "surrogate":
         clusters = min(clusters, _SURROGATES)
@@ -75,7 +77,11 @@ def documents_at_a_time(micro_batch: int, batch_size: int, on_gpu: bool) -> int:
     """Return the number of documents of a batch on the device at once: as set, else all, on a CPU
     32 of them.
     """
-    return min(micro_batch or (batch_size if on_gpu else _CPU_DOCUMENTS), batch_size)
+    if micro_batch:
+        return min(micro_batch, batch_size)
+    if on_gpu:
+        return batch_size
+    return min(_CPU_DOCUMENTS, batch_size)
 
 
 def level_epochs(

@@ -45,7 +45,9 @@ def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch:
 
 @dataclass(frozen=True)
 class LevelValidation:
-    """Validation documents on the way down, with the nodes that the levels so far chose for them."""
+    """Validation documents on the way down, with the nodes that the levels so far chose for
+    them.
+    """
 
     levels: Sequence[sparse.csr_array]
     tokens: Tokens

@@ -83,7 +83,9 @@ class ChunkTargets(NamedTuple):
 
 
 class NodeLoss(Loss):
-    """A loss in which each node has a weight as a positive and one as a negative of its document."""
+    """A loss in which each node has a weight as a positive and one as a negative of its
+    document.
+    """
 
     # whether a pass over all labels comes before their gradient
     has_normaliser: ClassVar[bool] = False
@@ -266,7 +268,9 @@ class Asymmetric(PointwiseLoss):
         if not 0 <= margin < 1:
             raise UsageError(f"margin: found {margin!r}; expected a number from 0 to below 1")
         self.margin = float(margin)
-        self._log_margin = math.log(margin) if margin else -math.inf
+        self._log_margin = -math.inf
+        if margin:
+            self._log_margin = math.log(margin)
 
     def positive(self, scores: Tensor) -> Tensor:
         """Return −(1 − σ)^γ₊·log σ."""
@@ -353,7 +357,8 @@ class DecoupledSoftmax(NodeLoss):
         """Return losses and gradient of a chunk, given log Z of all labels."""
         if normaliser is None:
             raise ValueError(
-                "decoupled softmax: found a chunk without normaliser; expected the first pass before"
+                "decoupled softmax: found a chunk without normaliser; expected the first pass "
+                "before"
             )
         log_z = normaliser[:, :1]
         push = normaliser[:, 1:]
@@ -401,13 +406,13 @@ class UserLoss(Loss):
         """Return the function's result; UsageError if that is no loss of each document."""
         losses = self.function(scores, targets, counted)
         if not isinstance(losses, Tensor) or losses.shape != scores.shape[:1]:
-            found = (
+            value = (
                 f"a tensor {tuple(losses.shape)}"
                 if isinstance(losses, Tensor)
                 else repr(losses)[:80]
             )
             expected = f"expected a tensor ({len(scores)},), the loss of each document"
-            raise UsageError(f"loss: found {found} for scores {tuple(scores.shape)}; {expected}")
+            raise UsageError(f"loss: found {value} for scores {tuple(scores.shape)}; {expected}")
         return losses
 
 
@@ -431,7 +436,9 @@ def loss_named(name: str) -> Loss:
 
 def loss_of(loss: Loss | Callable[[Tensor, Tensor, Tensor], Tensor]) -> Loss:
     """Return a loss, or a function as one."""
-    return loss if isinstance(loss, Loss) else UserLoss(loss)
+    if isinstance(loss, Loss):
+        return loss
+    return UserLoss(loss)
 
 
 def _missing(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:

@@ -52,9 +52,13 @@ def merged(merge: nn.Module, parts: Sequence[Tensor]) -> Tensor:
     """Return the vector of a level; a mean of tokens is float32 even where all weights are
     bfloat16.
     """
-    side_by_side = torch.cat(list(parts), 1) if len(parts) > 1 else parts[0]
+    side_by_side = parts[0]
+    if len(parts) > 1:
+        side_by_side = torch.cat(list(parts), 1)
     kinds = {parameter.dtype for parameter in merge.parameters()}
-    vector: Tensor = merge(side_by_side.to(kinds.pop()) if kinds else side_by_side)
+    if kinds:
+        side_by_side = side_by_side.to(kinds.pop())
+    vector: Tensor = merge(side_by_side)
     return vector
 
 

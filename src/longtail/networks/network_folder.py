@@ -1,29 +1,41 @@
-"""The network of a model inside its folder: the encoder in the layout of Hugging Face, and the
-files of its family.
-"""
+"""Encoders and networks from files: the encoder that training begins with, and the network of a
+model inside its folder.
+
+A model folder has the encoder in the layout of Hugging Face, and beside it the files of the
+network's family, whose name is in ``network.json``."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from longtail.config import Config
+from longtail.config import Encoder as Settings
+from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, MissingExtra, ModelFolderError, printable
+from longtail.features.encoder import Encoder, encoder_folder
+from longtail.features.encoder_folder import is_pretrained, names_folder
+from longtail.features.encoder_search import find_word_vectors
 from longtail.features.text_encoder import TextEncoder
-from longtail.features.tokens import Tokeniser
-from longtail.methods.registry import network_family, network_names
+from longtail.features.tokens import Cleaning, Tokeniser, Tokens
+from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
+from longtail.features.word_vectors import minilm_vectors, read_word_vectors
+from longtail.methods.registry import encoder_kind, network_family, network_names
 from longtail.networks.base import NetworkFamily
 from longtail.networks.device import choose_device
 from longtail.networks.embedder import Embedder
-from longtail.networks.first_encoder import cleaning_of, load_text_encoder
+from longtail.networks.encoders.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
 from longtail.networks.label_vectors import LABEL_VECTORS
 from longtail.networks.ranker import TREE
 from longtail.store import Folder, FolderWriter
 
-__all__ = ["load_network", "save_network"]
+__all__ = ["first_encoder", "load_network", "save_network", "tokeniser_for"]
 
 # of what a file may ask for before its weights are compared: none that people use has a tenth of it
 _MOST = {
@@ -48,9 +60,9 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
     """Write ``encoder/``, the name of the network's family, and the label tree and classifiers if
     it has them.
     """
-    encoder_folder = folder.path("encoder")
-    network.network.encoder.save(encoder_folder)
-    network.tokeniser.save(encoder_folder)
+    files = folder.path("encoder")
+    network.network.encoder.save(files)
+    network.tokeniser.save(files)
     folder.write_json(_ABOUT, _About(network.network.family))
     network_family(network.network.family).save(network, folder)
 
@@ -92,10 +104,8 @@ def _wants_memory(error: BaseException | None) -> bool:
 def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     family = _family_of(folder)
     encoder_folder = folder.path("encoder")
-    encoder = load_text_encoder(encoder_folder, config.encoder)
-    tokeniser = Tokeniser.load(
-        encoder_folder, config.encoder.max_tokens, cleaning_of(config.encoder)
-    )
+    encoder = _load_encoder(encoder_folder, config.encoder)
+    tokeniser = Tokeniser.load(encoder_folder, config.encoder.max_tokens, _cleaning(config.encoder))
     _check_fit(encoder, tokeniser)
     return family.load(folder, config, tokeniser, encoder, where)
 
@@ -108,14 +118,16 @@ def _family_of(folder: Folder) -> NetworkFamily:
             return network_family("label-vectors")
         if any(name.startswith("attention-") for name in names):
             return network_family("attention")
-        return network_family("cascade" if TREE in names else "encoder")
+        if TREE in names:
+            return network_family("cascade")
+        return network_family("encoder")
     name = folder.read_json(_ABOUT, _About).family
     try:
         return network_family(name)
     except ConfigError:
         expected = ", ".join(network_names())
-        found = f"{_ABOUT}: found the family {printable(name)!r}"
-        raise ModelFolderError(f"{found}; expected one of {expected}") from None
+        problem = f"{_ABOUT}: found the family {printable(name)!r}"
+        raise ModelFolderError(f"{problem}; expected one of {expected}") from None
 
 
 def _check_fit(encoder: TextEncoder, tokeniser: Tokeniser) -> None:
@@ -124,12 +136,12 @@ def _check_fit(encoder: TextEncoder, tokeniser: Tokeniser) -> None:
     """
     kinds = {tensor.dtype for tensor in encoder.state_dict().values()}
     if not kinds <= {torch.float32, torch.int64}:
-        found = ", ".join(map(str, kinds))
-        raise ModelFolderError(f"encoder: found weights of {found}; expected float32")
+        problem = ", ".join(map(str, kinds))
+        raise ModelFolderError(f"encoder: found weights of {problem}; expected float32")
     known = len(encoder.token_vectors().weight)
     if tokeniser.largest_id >= known:
-        found = f"the token {tokeniser.largest_id}"
-        raise ModelFolderError(f"encoder: found {found}; expected less than {known}")
+        problem = f"the token {tokeniser.largest_id}"
+        raise ModelFolderError(f"encoder: found {problem}; expected less than {known}")
 
 
 def _check_sizes(folder: Folder, config: Config) -> None:
@@ -143,5 +155,68 @@ def _check_sizes(folder: Folder, config: Config) -> None:
     for name, most in _MOST.items():
         size = sizes.get(name, 0)
         if isinstance(size, int) and size > most:
-            found = f"{str(size)[:20]} as {name}"
-            raise ModelFolderError(f"encoder: found {found}; expected at most {most}")
+            problem = f"{str(size)[:20]} as {name}"
+            raise ModelFolderError(f"encoder: found {problem}; expected at most {most}")
+
+
+def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
+    """Return the tokeniser of a pretrained encoder, else one of the words of documents and
+    labels.
+    """
+    if is_pretrained(settings.kind, settings.name):
+        folder = encoder_folder(settings.name)
+        return Tokeniser.load(folder, settings.max_tokens, _cleaning(settings))
+    texts = documents.document_texts(), documents.labels.described()
+    return word_tokeniser(texts, settings.max_tokens, settings.min_count)
+
+
+def _cleaning(settings: Settings) -> Cleaning:
+    """Return how a transformer's tokeniser cleans texts; words are read as they are."""
+    if encoder_kind(settings.kind).reads_words:
+        return "none"
+    return settings.cleaning
+
+
+def first_encoder(
+    tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int
+) -> Encoder | WordEncoder:
+    """Return the encoder that training begins with; ``tokens`` are those of all documents."""
+    if not encoder_kind(settings.kind).reads_words:
+        return Encoder.load(encoder_folder(settings.name), settings.pooling)
+    vectors = _word_vectors(tokeniser, settings, seed)
+    idf = idf_of(tokens, len(vectors))
+    return make_word_encoder(settings.kind, vectors, idf, tokeniser.pad, settings.max_tokens, seed)
+
+
+def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArray[np.float32]:
+    """Return (V, D): those of a pretrained encoder or a file; what it does not have, words or
+    numbers, by chance.
+    """
+    if names_folder(settings.name):
+        return minilm_vectors(encoder_folder(settings.name))
+    words = words_of(tokeniser)
+    if settings.name == "learned":
+        vectors = np.zeros((len(words), settings.width), np.float32)
+        known = np.zeros(len(words), bool)
+    else:
+        vectors, known = read_word_vectors(find_word_vectors(settings.name) or settings.name, words)
+    scale = settings.width**-0.5
+    if known.any():
+        scale = float(vectors[known].std())
+    read = vectors.shape[1]
+    shape = (len(words), max(read, settings.width))
+    drawn = np.random.default_rng(seed).normal(0, scale, shape).astype(np.float32)
+    drawn[known, :read] = vectors[known]
+    drawn[tokeniser.pad] = 0
+    return drawn
+
+
+def _load_encoder(folder: Path, settings: Settings) -> Encoder | WordEncoder:
+    """Read the encoder of a model folder."""
+    try:
+        about = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        about = {}
+    if isinstance(about, dict) and about.get("model_type") == MODEL_TYPE:
+        return WordEncoder.load(folder)
+    return Encoder.load(folder, settings.pooling)

@@ -71,7 +71,9 @@ class NeuralRanker(Embedder):
         documents.
         """
         tokens = self._tokens(texts)
-        spare = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
+        spare = 0
+        if exclude is not None:
+            spare = int(np.diff(exclude.indptr).max(initial=0))
         wanted = min(k + spare, self.network.slots[-1], self.tree.n_labels)
         if self._graphs is not None and 0 < len(tokens) <= LARGEST_BATCH:
             with torch.inference_mode():
@@ -145,7 +147,9 @@ class NeuralRanker(Embedder):
         return means
 
     def _ranked(self, ids: Tensor, mask: Tensor, k: int) -> Ranked:
-        ranked: Ranked = self._running.rank(ids, mask, k) if k else super()._ranked(ids, mask, k)
+        if not k:
+            return super()._ranked(ids, mask, k)
+        ranked: Ranked = self._running.rank(ids, mask, k)
         return ranked
 
     def _matrix(
@@ -175,7 +179,9 @@ def _ones_at(matrix: sparse.csr_array) -> sparse.csr_array:
 
 
 class DistributedRanking:
-    """A network in the processes that train it together; all of them are given the same documents."""
+    """A network in the processes that train it together; all of them are given the same
+    documents.
+    """
 
     def __init__(self, network: Any, group: ProcessGroup) -> None:
         self._network = network
@@ -186,7 +192,9 @@ class DistributedRanking:
         """Return the ``k`` best labels of all documents, of which this process ranks its part."""
         part = self._group.part(len(ids))
         lengths = self._group.lengths(len(ids))
-        ranked = self._network.rank(ids[part], None if mask is None else mask[part], k)
+        if mask is not None:
+            mask = mask[part]
+        ranked = self._network.rank(ids[part], mask, k)
         tensors = ranked.scores.float(), ranked.nodes, ranked.vectors.float(), *ranked.kept
         scores, nodes, vectors, *kept = (
             self._group.all_gather(tensor, lengths) for tensor in tensors
@@ -206,4 +214,6 @@ def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the pages cannot be written to
             tensor = torch.from_numpy(array)
-        setattr(head, name, tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor)
+        if array.dtype == np.uint16:
+            tensor = tensor.view(torch.bfloat16)
+        setattr(head, name, tensor)

@@ -158,7 +158,9 @@ class Resolution(LastLayer):
         self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
     ) -> tuple[Tensor, Tensor]:
         """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first."""
-        nodes = None if parents is None else self.tables.refine(self.level - 1, parents)
+        nodes = None
+        if parents is not None:
+            nodes = self.tables.refine(self.level - 1, parents)
         x, scores = self.scores(ids, mask, nodes)
         return x, best_nodes(scores, nodes, k, ordered=True)[0]
 
@@ -203,7 +205,9 @@ class NodeNetwork(VectorNetwork, Protocol):
 
 
 class Matcher(Embedder):
-    """A tuned level behind the face of an embedder: it also says which of its nodes fit a document."""
+    """A tuned level behind the face of an embedder: it also says which of its nodes fit a
+    document.
+    """
 
     network: NodeNetwork
 

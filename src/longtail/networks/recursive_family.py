@@ -41,8 +41,8 @@ class RecursiveFamily(EncoderFamily):
     def check(self, config: Config) -> None:
         """Refuse to leave the vectors unread, and encoders on vectors of words."""
         if config.features == "tfidf":
-            found = f"features: found tfidf with {config.method}"
-            raise ConfigError(f"{found}; expected cat or dnn, or the method xr-linear")
+            problem = f"features: found tfidf with {config.method}"
+            raise ConfigError(f"{problem}; expected cat or dnn, or the method xr-linear")
         super().check(config)
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
@@ -63,10 +63,10 @@ class RecursiveFamily(EncoderFamily):
         from longtail.networks.losses import NodeLoss
 
         if not isinstance(loss, NodeLoss):
-            found = "recursive.cost_sensitive: found true with a function as loss"
+            problem = "recursive.cost_sensitive: found true with a function as loss"
             why = "which is given no weights"
             raise UsageError(
-                f"{found}, {why}; expected false, or a loss of longtail.networks.losses"
+                f"{problem}, {why}; expected false, or a loss of longtail.networks.losses"
             )
 
     def check_processes(self, config: Config) -> None:
@@ -101,7 +101,7 @@ class RecursiveFamily(EncoderFamily):
         """Tune the encoder; each level is two stages."""
         from longtail.networks.recursive_fitting import fit_recursive
 
-        return fit_recursive(run)
+        return fit_recursive(run, tuned_levels(run.tree.widths, run.config.recursive.finest))
 
     def plan(self, shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
         """Return the plan of an encoder that is tuned on one level after another."""

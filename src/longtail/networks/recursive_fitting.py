@@ -23,7 +23,6 @@ from longtail.networks.heads.initial_rows import prior_logit
 from longtail.networks.layout import LevelLength, level_lengths
 from longtail.networks.level_fitting import LevelValidation, level_training
 from longtail.networks.recursive import Matcher, Nodes, Resolution, joined_nodes
-from longtail.networks.recursive_family import tuned_levels
 from longtail.networks.training.loop import fit
 from longtail.rankers.level_problems import fit_rows
 from longtail.reporting import logged_stage
@@ -31,9 +30,9 @@ from longtail.reporting import logged_stage
 __all__ = ["fit_recursive"]
 
 
-def fit_recursive(run: NetworkRun) -> Embedder:
-    """Return the encoder after all levels; each level is two stages: its training, and its input
-    for the next one.
+def fit_recursive(run: NetworkRun, n_levels: int) -> Embedder:
+    """Return the encoder after the first ``n_levels`` levels; each level is two stages: its
+    training, and its input for the next one.
     """
     tree = run.tree
     config = run.config
@@ -41,7 +40,7 @@ def fit_recursive(run: NetworkRun) -> Embedder:
     levels = tree.coarsen(run.documents.label_matrix)  # R^(t), eq. 6
     if config.training.compile and isinstance(encoder, Encoder):
         encoder.model.compile()
-    last = tuned_levels(tree.widths, config.recursive.finest) - 1
+    last = n_levels - 1
     validation = LevelValidation.of(run)
     above: _LevelOutput | None = None
     for t, length in enumerate(level_lengths(config.recursive, config.training.epochs, last + 1)):
@@ -51,9 +50,7 @@ def fit_recursive(run: NetworkRun) -> Embedder:
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
             above = level.output(matcher, above)
-            if validation is None:
-                validation = None
-            else:
+            if validation is not None:
                 validation = validation.below(matcher, config.recursive.shortlist)
         del matcher  # its classifiers make room for those of the next level
     return run.embedder.freeze()
@@ -77,7 +74,9 @@ class _Level:
     levels: Sequence[sparse.csr_array]  # (n, nodes) R^(t) of each level
 
     def trained(self, above: _LevelOutput | None, validation: LevelValidation | None) -> Matcher:
-        """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
+        """Return the network of the level, trained: Θ goes on from the level above (algorithm
+        1).
+        """
         t = self.t
         config = self.run.config
         embedder = self.run.embedder
@@ -168,7 +167,9 @@ class _Level:
     def _bootstrapped(
         self, above: _LevelOutput | None, matched: Nodes | None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level above."""
+        """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level
+        above.
+        """
         vectors = self.run.embedder.embed(self.run.tokens) if above is None else above.vectors
         scale = np.float32(1 / max(float(np.linalg.norm(vectors, axis=1).mean()), 1e-6))
         tree = self.run.tree

@@ -28,7 +28,9 @@ class Shortlist(NamedTuple):
 
 
 class TreeTables(nn.Module):
-    """A label tree as tensors. Children of a node are a range, so «refine» is a start and a count."""
+    """A label tree as tensors. Children of a node are a range, so «refine» is a start and a
+    count.
+    """
 
     def __init__(self, tree: LabelTree) -> None:
         super().__init__()
@@ -109,10 +111,14 @@ class TreeTables(nn.Module):
 def best_nodes(
     scores: Tensor, nodes: Tensor | None, k: int, ordered: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return S_top: the ``k`` best (B, k) nodes, −1 where there are fewer, and their slots (eq. 2)."""
+    """Return S_top: the ``k`` best (B, k) nodes, −1 where there are fewer, and their slots (eq.
+    2).
+    """
     if nodes is None:
         scores = scores.detach()
     else:
         scores = scores.detach().masked_fill(nodes < 0, -torch.inf)
     at = scores.topk(min(k, scores.shape[1]), sorted=ordered).indices
-    return (at.int() if nodes is None else nodes.gather(1, at)), at
+    if nodes is None:
+        return at.int(), at
+    return nodes.gather(1, at), at

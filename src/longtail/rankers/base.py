@@ -181,6 +181,7 @@ class TrainingPoints(NamedTuple):
     vectoriser: TfIdf | None = None  # makes features of label texts, unless features were given
     # from a network, for classifiers of single labels
     label_hints: Callable[[], LabelHints] = LabelHints
+    trees: tuple[LabelTree, ...] = ()  # those of RankerFamily.label_trees
     inputs: Inputs = EVERYTHING  # of documents and features
 
 
@@ -209,6 +210,10 @@ class RankerFamily(Family):
             documents: to be trained on.
             parents: a given hierarchy of the labels.
         """
+
+    def label_trees(self, points: TrainingPoints, run: Run) -> tuple[LabelTree, ...]:
+        """Return the label trees that :meth:`fit` gets as ``points.trees``; none by default."""
+        return ()
 
     @abstractmethod
     def fit(self, points: TrainingPoints, run: Run) -> tuple[Ranker, ...]:

@@ -78,6 +78,10 @@ class Explanation(msgspec.Struct, frozen=True):
         """The steps that are sums over features, those of linear rankers."""
         return tuple(step for step in self.steps if step.kind == "sum")
 
+    def weighted(self) -> list[tuple[float, Explanation | None]]:
+        """Return this explanation as that of the only member, with its weight."""
+        return [(1.0, self)]
+
     def summed(self) -> list[tuple[str, float]]:
         """Return what each feature adds over all steps that are sums, or a network alone by falls,
         largest first.

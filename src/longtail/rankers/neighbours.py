@@ -107,6 +107,8 @@ class Neighbours:
     index: IndexType
     # beside ``label_columns``, at most 1; None: all are 1
     label_values: NDArray[np.float32] | None = None
+    # (N,) position of each document in the training data; None: all of that are trained on
+    document_rows: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -115,14 +117,27 @@ class Neighbours:
         features: Features,
         label_matrix: sparse.csr_array,
         settings: Settings = _SETTINGS,
+        document_rows: NDArray[np.int64] | None = None,
     ) -> Neighbours:
-        """Put together what ``fit_learner`` gave for each of ``learner_seeds``."""
+        """Put together what ``fit_learner`` gave for each of ``learner_seeds``.
+
+        Args:
+            learners: arrays of each learner.
+            features: of the documents.
+            label_matrix: (N, L) relevance.
+            settings: of the search.
+            document_rows: positions in the training data of the first documents, where some are
+                held out; documents behind these are texts of labels.
+        """
         (n_documents, n_columns) = features.shape
         n_labels = label_matrix.shape[1]
         made = tuple(Learner.from_arrays(arrays, n_columns, n_documents) for arrays in learners)
         labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
         values = np.minimum(label_matrix.data, 1).astype(np.float32)
         soft = values if (values < 1).any() else None
+        if document_rows is not None:
+            no_rows = np.full(n_documents - len(document_rows), -1)
+            document_rows = np.concatenate([document_rows, no_rows])
         return cls(
             n_labels,
             n_columns,
@@ -132,6 +147,7 @@ class Neighbours:
             settings.gamma,
             settings.index,
             soft,
+            document_rows,
         )
 
     @property
@@ -252,11 +268,20 @@ class Neighbours:
             share += vote
         name = f"{len(voters)} neighbours have it"
         if voters:
-            rows = ", ".join(str(voter.document + 1) for voter in voters[:_EXAMPLES])
-            name = f"{name}: training documents {rows}"
+            names = [self._document_name(voter.document) for voter in voters[:_EXAMPLES]]
+            name = f"{name}: training documents {', '.join(names)}"
         return Node.of_products(
             products, features, share, tree=learner, name=name, location=f"learner {learner + 1}"
         )
+
+    def _document_name(self, document: int) -> str:
+        """Return the number of a document in the training data, from 1."""
+        if self.document_rows is None:
+            return str(document + 1)
+        row = int(self.document_rows[document])
+        if row < 0:
+            return "(text of a label)"
+        return str(row + 1)
 
     def explain_votes(self, features: Features, label: int) -> NeighboursExplanation:
         """Return the voters that have a label, for the first row of ``features``."""
@@ -296,6 +321,8 @@ class Neighbours:
         sizes = np.array([self.n_labels, self.n_columns, len(self.learners), self.voters], np.int64)
         arrays |= {"label_ptr": self.label_ptr, "label_columns": self.label_columns}
         arrays |= {} if self.label_values is None else {"label_values": self.label_values}
+        if self.document_rows is not None:
+            arrays["document_rows"] = self.document_rows
         return arrays | {"sizes": sizes, "gamma": np.array([self.gamma])}
 
     @classmethod
@@ -355,7 +382,13 @@ class Neighbours:
         learners = tuple(
             Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own
         )
-        return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index, values)
+        rows = arrays.get("document_rows")  # models of earlier versions have none
+        if rows is not None and (rows.dtype != np.int64 or rows.shape != (len(ptr) - 1,)):
+            raise ModelFolderError(
+                f"neighbours: found document_rows as {rows.dtype} of shape {rows.shape}; "
+                f"expected {len(ptr) - 1} of int64; train again"
+            )
+        return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index, values, rows)
 
     def write(self, folder: FolderWriter, number: int) -> None:
         """Write all learners and the labels of their documents into one file."""
@@ -402,7 +435,7 @@ class NeighboursFamily(RankerFamily):
             seeds = learner_seeds(settings.learners, seed)
             inputs = points.inputs | _LEARNER_SETTINGS
             learners = run.work.each("learner", learn, seeds, "learners", inputs)
-            ranker = Neighbours.of(learners, features, relevance, settings)
+            ranker = Neighbours.of(learners, features, relevance, settings, run.rows)
             log_fact(f"{settings.learners} learners, {settings.dimensions} dimensions")
         return (ranker,)
 

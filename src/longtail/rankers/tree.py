@@ -32,10 +32,9 @@ from longtail.rankers.level_problems import (
 )
 from longtail.rankers.one_vs_all import LabelProblems, batch_offsets, join_batches, label_batches
 from longtail.reporting import logged_stage
-from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels
+from longtail.search.beam import Descent, LevelWeights, ranked_labels
 from longtail.search.chunks import Chunks
 from longtail.search.ensemble import MISSING_MARGIN
-from longtail.search.exact import exact_best
 from longtail.search.shard_files import shard_file
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.steps.inputs import EVERYTHING, Inputs, settings_in
@@ -101,32 +100,18 @@ class TreeRanker:
         """Return (n, L) scores of the ``k`` best labels per document (None: all that the beam
         reaches), best first.
         """
-        return ranked_labels(self.beam(features, search, k, exclude), self.tree, search.last_level)
+        beam = self.descent(features, search, exclude).run(k)
+        return ranked_labels(beam, self.tree, search.last_level)
 
-    def beam(
-        self,
-        features: Features,
-        search: Search,
-        k: int | None,
-        exclude: sparse.csr_array | None = None,
-    ) -> Beam:
-        """Return the same as nodes of the last level and their log scores, which tell apart what
-        scores may not.
+    def descent(
+        self, features: Features, search: Search, exclude: sparse.csr_array | None = None
+    ) -> Descent:
+        """Return the search as a descent to nodes of the last level and their log scores, which
+        tell apart what scores may not.
 
         Where labels are ranked by their margins, these take the place of log scores.
         """
-        descent = Descent.of(
-            features,
-            self.levels,
-            search.score,
-            self.bias,
-            self.tree.order,
-            exclude,
-            search.last_level,
-        )
-        if search.exact and k is not None:
-            return exact_best(descent, k)
-        return descent.best(search.beam_size, k)
+        return Descent.of(features, self.levels, search, self.bias, self.tree.order, exclude)
 
     def explain(
         self, features: Features, label: int, search: Search, number: int
@@ -239,10 +224,8 @@ class TreeFamily(RankerFamily):
             widths = level_widths(documents.n_labels, config.tree)
             check_level_settings(config.ranker, (*widths, documents.n_labels))
 
-    def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
-        """Cluster the label trees, and train the classifiers of each; none where a network ranks
-        alone.
-        """
+    def label_trees(self, points: TrainingPoints, run: Run) -> tuple[LabelTree, ...]:
+        """Return the clustered or given label trees; none where a network ranks alone."""
         config = run.config
         if ranks_alone(config):
             return ()
@@ -253,8 +236,14 @@ class TreeFamily(RankerFamily):
         trees = label_trees(
             points.documents, points.features, points.vectoriser, run, seeds, inputs
         )
+        return tuple(trees)
+
+    def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
+        """Train the classifiers of each label tree."""
+        config = run.config
+        inputs = tree_inputs(config, points.inputs)
         rankers = []
-        for number, tree in enumerate(trees):
+        for number, tree in enumerate(points.trees):
             hints = points.label_hints() if tree.n_levels == 1 else _NO_HINTS
             label_matrix = points.documents.label_matrix
             of_classifiers = classifier_inputs(config, inputs | hints.inputs)

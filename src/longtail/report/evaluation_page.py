@@ -10,6 +10,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.filter_files import AUTO, filter_pairs, find_filter
 from longtail.evaluation import Measured, evaluate_model, evaluate_predictions
 from longtail.metrics.analysis import unmasked
+from longtail.pipeline import predict
 from longtail.report import sections
 from longtail.report.examination import Details, examine, examine_model
 from longtail.report.page import Section, check_report_path, percent, tiles, write_page
@@ -103,7 +104,8 @@ def wide_ranking(
 ) -> sparse.csr_array:
     """Rank enough labels per document for the metrics at ``ks`` and the curve over thresholds."""
     room = max(_ENTRIES // max(len(test), 1), 10)
-    return model.predict(test, max(*ks, min(_RANKED, room)), beam_size=beam_size).matrix
+    k = max(*ks, min(_RANKED, room))
+    return predict(model, test, k, beam_size=beam_size).matrix
 
 
 def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | None) -> sparse.csr_array:

@@ -14,7 +14,6 @@ from longtail.data.dataset import Dataset
 from longtail.methods import METHODS
 from longtail.metrics import per_label
 from longtail.metrics.analysis import PrecisionRecall, at_least, precision_recall, worst_documents
-from longtail.models.model import Model
 from longtail.models.model_card import card_rows
 from longtail.report.speed import BeamPoint, beam_matters, beam_points, beam_sample, timing_sample
 from longtail.run_log import StageTime, read_stage_times, run_log_path
@@ -237,13 +236,11 @@ def _beams(
 def _balance(
     model: RankingModel, left_out: dict[str, str]
 ) -> tuple[tuple[LevelBalance, ...], tuple[int, ...]]:
-    tree = model.tree if isinstance(model, Model) else None
+    tree = model.tree
     if tree is None or tree.n_levels == 1:
-        if isinstance(model, Model):
-            reason = "the model has no label tree."
-        else:
-            reason = "each member has its own tree, or none."
-        left_out["Label tree"] = reason
+        left_out["Label tree"] = "the model has no label tree."
+        if model.single is None:
+            left_out["Label tree"] = "each member has its own tree, or none."
         return (), ()
     children = [np.diff(offsets) for offsets in tree.offsets]
     children.insert(0, np.array([tree.widths[0]]))  # of the root
@@ -256,14 +253,15 @@ def _balance(
 
 def _model_facts(model: RankingModel, folder: Path | None) -> dict[str, str]:
     method = model.config.method
-    rows = {"method": f"{method}: {METHODS[method].what}" if method in METHODS else method}
-    if isinstance(model, Model):
-        rows |= {
-            "training documents" if name == "documents" else name: value
-            for name, value in card_rows(model).items()
-        }
+    rows = {"method": method}
+    if method in METHODS:
+        rows["method"] = f"{method}: {METHODS[method].what}"
+    if model.single is not None:
+        for name, value in card_rows(model.single).items():
+            rows["training documents" if name == "documents" else name] = value
     else:
-        rows["members"] = ", ".join(getattr(model, "methods", ()))
+        members = [member.config.method for member, _ in model.weighted_members()]
+        rows["members"] = ", ".join(members)
         rows["labels"] = f"{len(model.labels):,}"
     if folder is not None:
         rows["size of the folder"] = f"{folder_bytes(folder) / 1e6:,.1f} MB"

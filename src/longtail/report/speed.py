@@ -9,7 +9,7 @@ import numpy as np
 
 from longtail.data.csr import csr_of
 from longtail.metrics import precision_at_k
-from longtail.models.model import Model
+from longtail.pipeline import predict
 from longtail.reporting import advance, stage
 
 if TYPE_CHECKING:
@@ -44,11 +44,10 @@ class BeamPoint(NamedTuple):
 
 def beam_matters(model: RankingModel) -> bool:
     """Return whether linear classifiers on a label tree contribute to the scores."""
-    members: tuple[RankingModel, ...] = getattr(model, "members", (model,))
     return any(
         ranker.label_tree is not None and ranker.label_tree.n_levels > 1
-        for member in members
-        if isinstance(member, Model) and member.facts.network_share < 1
+        for member, _ in model.weighted_members()
+        if member.facts.network_share < 1
         for ranker in member.rankers
     )
 
@@ -58,16 +57,14 @@ def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
     rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:_MOST])
     first = test.take(rows[:_FIRST])
-    model.predict(first)  # kernels are compiled, weights are read
+    predict(model, first)  # kernels are compiled, weights are read
     most = int(_SECONDS * 1000 / max(ms_per_document(model, first), 1e-6))
     return test.take(rows[: max(most, _FIRST)])
 
 
 def beam_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
     """Return a random sample of labelled documents, the same on every machine."""
-    ranks_by_network = any(
-        member.facts.network_share > 0 for member in getattr(model, "members", (model,))
-    )
+    ranks_by_network = any(member.facts.network_share > 0 for member, _ in model.weighted_members())
     rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
     count = _FIRST if ranks_by_network else _UNTIMED
     return test.take(np.sort(np.random.default_rng(seed).permutation(rows)[:count]))
@@ -76,7 +73,7 @@ def beam_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
 def ms_per_document(model: RankingModel, documents: Dataset) -> float:
     """Return the time per document from texts to labels, for all documents at once."""
     begin = time.perf_counter()
-    model.predict(documents)
+    predict(model, documents)
     return 1000 * (time.perf_counter() - begin) / len(documents)
 
 
@@ -84,14 +81,14 @@ def beam_points(model: RankingModel, sample: Dataset, timed: bool = True) -> lis
     """Return precision, and time if ``timed``, for several beam sizes, the model's among them."""
     default = None
     sizes = {*_SIZES}
-    if not model.config.search.exact and isinstance(model, Model):
+    if model.single is not None and not model.config.search.exact:
         default = model.config.search.beam_size
         sizes.add(default)
     points = []
     with stage("beam sizes", len(sizes), "sizes"):
         for size in sorted(sizes):
             begin = time.perf_counter()
-            ranked = model.predict(sample, 5, beam_size=size).matrix
+            ranked = predict(model, sample, 5, beam_size=size).matrix
             ms = 1000 * (time.perf_counter() - begin) / len(sample)
             ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, sample.n_labels)
             p1, p5 = (precision_at_k(ranked, sample.label_matrix, k) for k in (1, 5))

@@ -62,8 +62,8 @@ def check_method(config: Config) -> None:
     """Refuse a method whose training cannot be shared among ranks."""
     network = network_of(config)
     if network is None:
-        found = f"torchrun with {config.method}, which trains no network"
-        raise UsageError(f"{found}; leave torchrun out, or try --ray")
+        problem = f"torchrun with {config.method}, which trains no network"
+        raise UsageError(f"{problem}; leave torchrun out, or try --ray")
     network.check_processes(config)
 
 
@@ -71,7 +71,8 @@ def check_sources(*paths: str | None) -> None:
     """Refuse standard input, which only one process can read."""
     if "-" in paths:
         raise UsageError(
-            "torchrun with -: found standard input; expected files, which every rank reads for itself"
+            "torchrun with -: found standard input; expected files, which every rank reads for "
+            "itself"
         )
 
 
@@ -103,13 +104,15 @@ def _own_device(device: str) -> str:
     on_machine = int(os.environ["LOCAL_WORLD_SIZE"])
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(
-            f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of its own"
+            f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of "
+            "its own"
         )
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if on_machine > torch.cuda.device_count():
-        found = f"torchrun --nproc-per-node {on_machine}: found {torch.cuda.device_count()} CUDA devices"
-        raise UsageError(f"{found}; expected one a process, or --device cpu")
+        devices = f"{torch.cuda.device_count()} CUDA devices"
+        problem = f"torchrun --nproc-per-node {on_machine}: found {devices}"
+        raise UsageError(f"{problem}; expected one a process, or --device cpu")
     torch.cuda.set_device(local)
     return f"cuda:{local}"
 
@@ -149,7 +152,9 @@ class TorchProcessGroup(ProcessGroup):
         from torch import distributed
         from torch.distributed.rendezvous import rendezvous
 
-        backend = "gloo" if device == "cpu" else "nccl"
+        backend = "nccl"
+        if device == "cpu":
+            backend = "gloo"
         store, rank, count = next(rendezvous("env://"))
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=count, timeout=_EXCHANGE
@@ -168,15 +173,15 @@ class TorchProcessGroup(ProcessGroup):
             self.size = self.local_size = 1
 
     @_exchange
-    def all_gather_numbers(self, *own: int) -> list[list[int]]:
+    def all_gather_numbers(self, *numbers: int) -> list[list[int]]:
         """Return the numbers that each rank gives, as many of each."""
         import torch
         from torch import distributed
 
-        mine = torch.tensor(own, dtype=torch.int64)
-        found = [torch.empty_like(mine) for _ in range(self.size)]
-        distributed.all_gather(found, mine, group=self._control)
-        return [numbers.tolist() for numbers in found]
+        local = torch.tensor(numbers, dtype=torch.int64)
+        gathered = [torch.empty_like(local) for _ in range(self.size)]
+        distributed.all_gather(gathered, local, group=self._control)
+        return [of_rank.tolist() for of_rank in gathered]
 
     def broadcast(self, value: int) -> int:
         """Return the value of the first rank."""
@@ -199,13 +204,13 @@ class TorchProcessGroup(ProcessGroup):
         import torch
         from torch import distributed
 
-        mine = tensor.new_zeros(max(lengths), *tensor.shape[1:])
-        mine[: len(tensor)] = tensor
-        if not mine.numel():
+        local = tensor.new_zeros(max(lengths), *tensor.shape[1:])
+        local[: len(tensor)] = tensor
+        if not local.numel():
             return tensor.new_zeros(sum(lengths), *tensor.shape[1:])
-        found = [torch.empty_like(mine) for _ in lengths]
-        distributed.all_gather([_bytes(own) for own in found], _bytes(mine))
-        return torch.cat([own[:length] for own, length in zip(found, lengths, strict=True)])
+        gathered = [torch.empty_like(local) for _ in lengths]
+        distributed.all_gather([_bytes(rows) for rows in gathered], _bytes(local))
+        return torch.cat([rows[:length] for rows, length in zip(gathered, lengths, strict=True)])
 
     @_exchange
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -247,13 +252,13 @@ class TorchProcessGroup(ProcessGroup):
         """
         from torch import distributed
 
-        own = tensor.numpy(force=True)
+        local = tensor.numpy(force=True)
         if not self.is_first:
-            for piece in _pieces(np.ascontiguousarray(own)):
+            for piece in _pieces(np.ascontiguousarray(local)):
                 distributed.send(piece, dst=0, group=self._control)
-            return own[:0]
-        whole = np.empty((sum(lengths), *own.shape[1:]), own.dtype)
-        whole[: lengths[0]] = own
+            return local[:0]
+        whole = np.empty((sum(lengths), *local.shape[1:]), local.dtype)
+        whole[: lengths[0]] = local
         for rank in range(1, self.size):
             for piece in _pieces(whole[run_of(lengths, rank)]):
                 distributed.recv(piece, src=rank, group=self._control)

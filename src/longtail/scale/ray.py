@@ -36,6 +36,7 @@ from longtail.methods import network_of
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
+from longtail.pipeline import predict
 from longtail.search.predictions import Predictions
 from longtail.store import content_hash, open_folder
 
@@ -77,15 +78,15 @@ def connected(address: str | None, threads: int = 0) -> Iterator[None]:
         yield
         return
     ray = _ray()
-    begun = not ray.is_initialized()
+    is_new = not ray.is_initialized()
     try:
-        if begun:
+        if is_new:
             _start(ray, address, threads)
         _check_workers(ray, address)
         with pool.handed_to(_Cluster(ray)):
             yield
     finally:
-        if begun:
+        if is_new:
             ray.shutdown()
 
 
@@ -109,7 +110,10 @@ def _start(ray: Any, address: str, threads: int) -> None:
     else:
         _check_reachable(address)
     # takes seconds
-    log.info("--ray %s: %s a cluster", address, "starting" if address == "local" else "joining")
+    action = "joining"
+    if address == "local":
+        action = "starting"
+    log.info("--ray %s: %s a cluster", address, action)
     logging.getLogger("ray").setLevel(logging.ERROR)
     with _own_signals():
         try:
@@ -139,7 +143,8 @@ def _check_reachable(address: str) -> None:
 def _nobody(address: str, error: OSError) -> UsageError:
     return UsageError(
         f"--ray {address}: no cluster answers ({error.strerror or _one_line(error)}); "
-        "check the address and the token (RAY_AUTH_TOKEN, RAY_AUTH_MODE=token), start one with `ray start --head`, "
+        "check the address and the token (RAY_AUTH_TOKEN, RAY_AUTH_MODE=token), start one with "
+        "`ray start --head`, "
         "or use --ray local"
     )
 
@@ -164,12 +169,13 @@ def _check_workers(ray: Any, address: str) -> None:
             address,
         )
     try:
-        found = f"longtail {ray.get(asked)}"
+        package = f"longtail {ray.get(asked)}"
     except ray.exceptions.RayError as error:
-        found = f"no longtail ({_one_line(error)})"
-    if found != f"longtail {__version__}":
+        package = f"no longtail ({_one_line(error)})"
+    if package != f"longtail {__version__}":
         raise UsageError(
-            f"--ray {address}: workers have {found}, and this process {__version__}; install the same on all machines"
+            f"--ray {address}: workers have {package}, and this process {__version__}; "
+            "install the same on all machines"
         )
 
 
@@ -245,12 +251,13 @@ class _Cluster:
                 errors.WorkerCrashedError | errors.NodeDiedError | errors.LocalRayletDiedError,
             )
             if lost:
-                found = f"Ray gave up a task after {_RETRIES} tries"
+                problem = f"Ray gave up a task after {_RETRIES} tries"
             else:
-                found = "Ray could not do a task"
+                problem = "Ray could not do a task"
             raise LongtailError(
-                f"{found} ({_one_line(error) or type(error).__name__}); "
-                "look at the cluster, then start again, a training with --resume: its finished stages are kept"
+                f"{problem} ({_one_line(error) or type(error).__name__}); "
+                "look at the cluster, then start again, a training with --resume: its finished "
+                "stages are kept"
             ) from error
 
 
@@ -268,7 +275,7 @@ def predict_folder(
     threshold: float = 0.0,
     beam_size: int | None = None,
 ) -> Predictions:
-    """Return what :meth:`Model.predict` gives, by the workers of :func:`connected`, each with the
+    """Return what :func:`longtail.pipeline.predict` gives, by the workers of :func:`connected`, each with the
     model folder open.
 
     Documents go through the object store once; ``model`` must be on storage that all machines
@@ -279,7 +286,7 @@ def predict_folder(
     # only what is read needs to travel
     bare = replace(documents, labels=Labels.of([]), label_matrix=nothing)
     sealed = str(folder.root), content_hash(folder.manifest)
-    found: list[sparse.csr_array] = []
+    blocks: list[sparse.csr_array] = []
     with reporting.stage("predicting", len(documents), "documents"):
         for block in pool.spread(
             _predict_block,
@@ -290,9 +297,9 @@ def predict_folder(
             threshold,
             beam_size,
         ):
-            found.append(block)
+            blocks.append(block)
             reporting.advance(block.shape[0])
-    return Predictions(_stacked(found, len(labels)), labels, documents.ids)
+    return Predictions(_stacked(blocks, len(labels)), labels, documents.ids)
 
 
 def _predict_block(
@@ -305,7 +312,8 @@ def _predict_block(
     beam_size: int | None,
 ) -> sparse.csr_array:
     block = documents.take(np.arange(*ends))
-    return _opened(path, sealed).predict(block, k, threshold=threshold, beam_size=beam_size).matrix
+    model = _opened(path, sealed)
+    return predict(model, block, k, threshold=threshold, beam_size=beam_size).matrix
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,11 +1,11 @@
 """Beam search down a label tree: at each level the best few nodes of a document are kept and their
-children scored.
+children scored; and exact search by two such descents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import reporting
+from longtail.config import Search
 from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
@@ -50,11 +51,12 @@ ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
 LastLevel = Literal["path", "margin"]
 LevelWeights = Chunks | Shards  # in one file, or the last level in several
 
-ALL = np.iinfo(np.int64).max
+_ALL = np.iinfo(np.int64).max
 _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
 # documents that share the reading of a chunk; bytes never depend on it
 _LARGEST_BLOCK = 16384
 _SMALLEST_BLOCK = 256
+_EXACT_BLOCK = 64  # documents of an exact search: one with flat scores visits most of the tree
 _PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
 
@@ -69,8 +71,8 @@ def shortlist(
     bias: float,
     last_level: LastLevel = "path",
 ) -> sparse.csr_array:
-    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes
-    found, best first.
+    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes per
+    document, best first.
 
     Args:
         features: of the documents.
@@ -81,19 +83,19 @@ def shortlist(
         bias: value of the constant feature.
         last_level: what the last of ``levels`` is ranked by.
     """
-    descent = Descent.of(features, levels, score, bias, tree.order, last_level=last_level)
-    ptr, nodes, scores = descent.run([beam_size] * len(levels))
+    search = Search(beam_size=beam_size, score=score, last_level=last_level)
+    ptr, nodes, scores = Descent.of(features, levels, search, bias, tree.order).run(beam_size)
     return csr_of(_values(scores, last_level), nodes, ptr, tree.widths[len(levels) - 1])
 
 
-def ranked_labels(found: Beam, tree: LabelTree, last_level: LastLevel = "path") -> sparse.csr_array:
+def ranked_labels(beam: Beam, tree: LabelTree, last_level: LastLevel = "path") -> sparse.csr_array:
     """Return (n, n_labels) scores from nodes of the last level and their log scores, or margins."""
-    ptr, nodes, scores = found
+    ptr, nodes, scores = beam
     return csr_of(_values(scores, last_level), tree.order[nodes], ptr, len(tree.order))
 
 
 def _values(scores: NDArray[np.float32], last_level: LastLevel) -> NDArray[np.float32]:
-    """Return what a search gives: products from log scores, margins as they are."""
+    """Return products from log scores, and margins as they are."""
     if last_level == "margin":
         return scores
     products: NDArray[np.float32] = path_scores(scores)
@@ -102,28 +104,26 @@ def _values(scores: NDArray[np.float32], last_level: LastLevel) -> NDArray[np.fl
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """Documents on their way down the levels; what is the same at every step of every block."""
+    """A search of documents down the levels; what is the same at every step of every block."""
 
     features: Features
     # rows, columns, values and dense block of the features, read-only
     arrays: tuple[NDArray[Any], ...]
     levels: Sequence[LevelWeights]
-    score: int
+    search: Search
     bias: np.float32
     labels: NDArray[np.int32]
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None
-    last_score: int  # on the last level
 
     @classmethod
     def of(
         cls,
         features: Features,
         levels: Sequence[LevelWeights],
-        score: ScoreType,
+        search: Search,
         bias: float,
         labels: NDArray[np.int32],
         exclude: sparse.csr_array | None = None,
-        last_level: LastLevel = "path",
     ) -> Descent:
         """Check that features and levels fit, and give all arrays one type, so that kernels are
         compiled once.
@@ -131,52 +131,49 @@ class Descent:
         Args:
             features: of the documents.
             levels: the weights of each level.
-            score: what a margin is worth along the path.
+            search: beam size, scores of nodes, and whether the search is exact.
             bias: value of the constant feature.
             labels: the label of each node of the last level.
             exclude: (n, L) has an entry for each label that may not come out.
-            last_level: what the last of ``levels`` is ranked by.
         """
         sizes = features.widths
         for chunks in levels:
             if sizes != (chunks.n_columns, chunks.dense_width):
                 raise UsageError(
-                    f"features of {sizes[0]} sparse and {sizes[1]} dense columns, expected {chunks.n_columns} and "
-                    f"{chunks.dense_width} as in training; make them with the model's own vectoriser"
+                    f"features of {sizes[0]} sparse and {sizes[1]} dense columns, "
+                    f"expected {chunks.n_columns} and {chunks.dense_width} as in training; "
+                    "make them with the model's own vectoriser"
                 )
         rows = features.sparse
         arrays = tuple(map(read_only, (rows.indptr, rows.indices, rows.data, features.dense)))
-        if exclude is not None and exclude.shape != (len(features), len(labels)):
-            raise UsageError(
-                f"exclude of shape {exclude.shape}, expected {(len(features), len(labels))}: documents, labels"
-            )
-        excluded = None if exclude is None else _rising(exclude)
-        last_score = MARGIN if last_level == "margin" else _SCORES[score]
-        return cls(
-            features,
-            arrays,
-            levels,
-            _SCORES[score],
-            np.float32(bias),
-            read_only(labels),
-            excluded,
-            last_score,
-        )
-
-    def best(self, beam_size: int, k: int | None) -> Beam:
-        """Return the ``k`` best nodes of the last level that a beam finds (None: all), best first."""
-        return self.run([beam_size] * (len(self.levels) - 1) + [ALL if k is None else k])
+        excluded = None
+        if exclude is not None:
+            expected = len(features), len(labels)
+            if exclude.shape != expected:
+                raise UsageError(
+                    f"exclude of shape {exclude.shape}, expected {expected}: documents, labels"
+                )
+            excluded = _sorted(exclude)
+        return cls(features, arrays, levels, search, np.float32(bias), read_only(labels), excluded)
 
     def run(
         self,
-        limits: Sequence[int],
+        k: int | None,
         floors: NDArray[np.float32] | None = None,
         largest_block: int = _LARGEST_BLOCK,
     ) -> Beam:
-        """Return the best nodes of the last level of each document.
+        """Return the ``k`` best nodes of the last level per document (None: all that the beam
+        reaches), best first.
 
-        At level t the best ``limits[t]`` nodes are kept, of document i none with a log score below
-        ``floors[i]``."""
+        Args:
+            k: nodes per document.
+            floors: (n,) least log score of a node on any level.
+            largest_block: most documents that share the reading of chunks.
+        """
+        if self.search.exact and k is not None:
+            return self._exact(k)
+        limits = [self.search.beam_size] * len(self.levels)
+        limits[-1] = _ALL if k is None else k
         if min(limits) < 1:
             raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
         n = len(self.features)
@@ -188,15 +185,35 @@ class Descent:
             return self._block(0, n, limits, floors)
         blocks = []
         with reporting.stage("searching", n, "documents"):
-            for found in pool.run(
+            for beam in pool.run(
                 lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block)
             ):
-                blocks.append(found)
-                reporting.advance(len(found[0]) - 1)
+                blocks.append(beam)
+                reporting.advance(len(beam.pointers) - 1)
         ptrs, nodes, scores = zip(*blocks, strict=True)
         counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
         pointers = np.concatenate([[0], np.cumsum(counts)])
         return Beam(pointers, np.concatenate(nodes), np.concatenate(scores))
+
+    def _exact(self, k: int) -> Beam:
+        """Return the k best of all nodes of the last level.
+
+        Scores only shrink along a path. A beam of k gives k labels; a second descent visits all
+        nodes that score no less than the worst of them. Up to ties these are the nodes that a
+        priority queue would take out (Dembczyński et al. 2016), but level by level, so that
+        documents of a block share the reading of chunks."""
+        n_excluded = 0
+        if self.excluded is not None:
+            n_excluded = int(np.diff(self.excluded[0]).max(initial=0))
+        ptr, _, scores = self._with_beam(k + n_excluded).run(k, largest_block=_EXACT_BLOCK)
+        floors = np.full(len(self.features), -np.inf, np.float32)
+        full = np.diff(ptr) == k
+        floors[full] = scores[ptr[1:][full] - 1]
+        return self._with_beam(_ALL).run(k, floors, _EXACT_BLOCK)
+
+    def _with_beam(self, beam_size: int) -> Descent:
+        search = Search(beam_size, self.search.score, self.search.last_level)
+        return replace(self, search=search)
 
     def _block(
         self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]
@@ -204,7 +221,7 @@ class Descent:
         rows, columns, values, dense = self.arrays
         n = last - first
         n_columns = self.features.sparse.shape[1]
-        # once: slices take time, too
+        # sliced once, which takes time, too
         features = FeatureRows(
             rows[first : last + 1], columns, values, dense[first:last], n_columns
         )
@@ -215,9 +232,10 @@ class Descent:
         beam = Beam(np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32))
         for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
             candidates = nothing
-            score = self.score
+            score = _SCORES[self.search.score]
             if depth == len(self.levels) - 1:
-                score = self.last_score
+                if self.search.last_level == "margin":
+                    score = MARGIN
                 if self.excluded is not None:
                     pointers, excluded = self.excluded
                     candidates = nothing._replace(
@@ -231,6 +249,8 @@ class Descent:
         return beam
 
 
-def _rising(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    rows = exclude if exclude.has_sorted_indices else exclude.sorted_indices()
-    return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+def _sorted(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return where the rows begin, and their columns, rising in each row."""
+    if not exclude.has_sorted_indices:
+        exclude = exclude.sorted_indices()
+    return exclude.indptr.astype(np.int64), exclude.indices.astype(np.int32)

@@ -65,8 +65,9 @@ class Chunks:
         their order.
         """
         offsets = np.asarray(chunk_offsets, np.int64)
-        # 3 digits less error than the codes to come
-        draft: WeightType = "float16" if dtype == "int8" else dtype
+        draft = dtype
+        if dtype == "int8":  # chosen when all weights are there; float16 has 1,000 times less error
+            draft = "float16"
         packing = _Packing(offsets, n_columns, dense_width, draft)
         for part in parts:
             packing.add(part)
@@ -113,10 +114,10 @@ class Chunks:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Chunks:
         """Take what ``to_arrays`` gave; nothing is copied."""
         n_columns, dense_width = (int(size) for size in arrays["shape"])
-        none = np.zeros(0, np.float32)
-        tables = dict.fromkeys(
-            ("table", "dense_table"), half_floats() if arrays["values"].itemsize == 2 else none
-        )
+        table = np.zeros(0, np.float32)
+        if arrays["values"].itemsize == 2:
+            table = half_floats()
+        tables = dict.fromkeys(("table", "dense_table"), table)
         level = Level(**{name: arrays.get(name, tables.get(name)) for name in Level._fields})
         check_level(level, n_columns, dense_width)
         return cls(frozen(level), n_columns, dense_width)
@@ -263,7 +264,9 @@ class _Packing:
         if len(self._shifts) != len(self._offsets) - 1:
             raise ValueError(f"{len(self._shifts)} parts for {len(self._offsets) - 1} chunks")
         kind = STORED[self._dtype]
-        table = half_floats() if self._dtype == "float16" else np.zeros(0, np.float32)
+        table = np.zeros(0, np.float32)
+        if self._dtype == "float16":
+            table = half_floats()
         level = Level(
             self._offsets,
             self._heads,
@@ -282,11 +285,10 @@ class _Packing:
 
 def _appended(pointers: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return pointers that each begin at 0 as one array, each from the end of the one before on."""
-    first = pointers[0][:1]
-    ends = np.cumsum([first, *(own[-1:] for own in pointers)], axis=0)[:, 0]
-    return np.concatenate(
-        [*(own[:-1] + end for own, end in zip(pointers, ends[:-1], strict=True)), ends[-1:]]
-    )
+    lasts = [batch[-1:] for batch in pointers]
+    ends = np.cumsum([pointers[0][:1], *lasts], axis=0)[:, 0]
+    moved = [batch[:-1] + end for batch, end in zip(pointers, ends[:-1], strict=True)]
+    return np.concatenate([*moved, ends[-1:]])
 
 
 def _shift(n_rows: int, n_columns: int) -> int:
@@ -308,7 +310,12 @@ def _starts(rows: NDArray[np.int64], ptr: NDArray[np.int64], shift: int, n_colum
     """
     first_rows = np.searchsorted(rows, np.arange((n_columns >> shift) + 2) << shift)
     starts = np.concatenate([first_rows, ptr[:-1][:: 1 << GROUP_BITS]])
-    return _planes(starts, 2 if ptr[-1] >= LONG else 1, np.uint16)
+    return _planes(starts, _halves(int(ptr[-1])), np.uint16)
+
+
+def _halves(n_entries: int) -> int:
+    """Return the number of 16-bit halves of each start of a chunk."""
+    return 2 if n_entries >= LONG else 1
 
 
 def _planes(numbers: NDArray[np.int64], count: int, dtype: Any = np.uint8) -> bytes:
@@ -344,9 +351,7 @@ def _unpacked(
         (plane.astype(np.int64) << 8 * i for i, plane in enumerate(lows)),
         np.zeros(lows.shape[1], np.int64),
     )
-    halves = (
-        level.starts[begin[0] : end[0]].reshape(2 if n_entries >= LONG else 1, -1).astype(np.int64)
-    )
+    halves = level.starts[begin[0] : end[0]].reshape(_halves(n_entries), -1).astype(np.int64)
     starts = sum(half[: (n_columns >> shift) + 2] << 16 * i for i, half in enumerate(halves))
     rows += np.repeat(np.arange(len(starts) - 1) << shift, np.diff(starts))
     row_of_entry = np.cumsum(planes[0] >= LAST) - (planes[0] >= LAST)

@@ -52,10 +52,10 @@ def _best(pairs: _Pairs, tried: Iterable[NDArray[np.float64]]) -> tuple[NDArray[
     best = None
     value = -np.inf
     for weights in tried:
-        found = pairs.value(weights)
-        if best is None or found > value:
+        tried_value = pairs.value(weights)
+        if best is None or tried_value > value:
             best = weights
-            value = found
+            value = tried_value
     assert best is not None  # there is always one to try
     return best, value
 
@@ -88,13 +88,13 @@ class _Pairs(NamedTuple):
         are.
         """
         width = label_matrix.shape[1]
-        own = [
+        keys_of_members = [
             np.repeat(np.arange(m.shape[0]) * width, np.diff(m.indptr)) + m.indices for m in members
         ]
-        keys = np.unique(np.concatenate(own))
+        keys = np.unique(np.concatenate(keys_of_members))
         scores = np.zeros((len(members), len(keys)))
-        for row, places, matrix in zip(scores, own, members, strict=True):
-            row[np.searchsorted(keys, places)] = matrix.data
+        for row, member_keys, matrix in zip(scores, keys_of_members, members, strict=True):
+            row[np.searchsorted(keys, member_keys)] = matrix.data
         kept = _within_reach(keys // width, scores, label_matrix.shape[0])
         rows, columns = np.divmod(keys[kept], width)
         ends = np.searchsorted(rows, np.arange(label_matrix.shape[0] + 1))
@@ -107,9 +107,8 @@ class _Pairs(NamedTuple):
         """Return P@1 + P@3 + P@5 of the weighted mean, ties going to the first label."""
         shares = weights / np.sum(weights)
         # one after the other, as in mean_scores: what ties there must tie here
-        scores = sum(own * share for own, share in zip(self.scores, shares, strict=True)).astype(
-            np.float32
-        )
+        weighted = (member * share for member, share in zip(self.scores, shares, strict=True))
+        scores = sum(weighted).astype(np.float32)
         order = np.lexsort((-scores, self.rows))
         ranks = _ranks(self.rows)
         counted = (ranks < len(_GAINS)) & self.right[order] & (scores[order] > 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ __all__ = ["PartialPredictions", "merge_predictions", "write_partial"]
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What a line says of where it comes from, and of each of its labels."""
+    """The origin of a line, and the order of its labels."""
 
     shards: list[int]
     of: int
@@ -46,8 +46,18 @@ class _Part(msgspec.Struct, frozen=True):
 
     @property
     def origin(self) -> tuple[list[int], int, int, str]:
-        """What all lines of a file have in common."""
+        """The fields that all lines of a file have in common."""
         return self.shards, self.of, self.k, self.model
+
+    @property
+    def origin_in_words(self) -> str:
+        """The same for messages."""
+        return f"shards {self.shards} of {self.of} of model {quoted(self.model)} with -k {self.k}"
+
+    @property
+    def model_in_words(self) -> str:
+        """The model, for messages."""
+        return f"{self.of} shards of model {quoted(self.model)}"
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -74,7 +84,7 @@ class PartialPredictions:
     @classmethod
     def of(
         cls,
-        found: Beam,
+        beam: Beam,
         ranked: sparse.csr_array,
         threshold: float,
         labels: Labels,
@@ -82,11 +92,11 @@ class PartialPredictions:
         shards: Shards,
         k: int,
     ) -> PartialPredictions:
-        """Take the nodes that were found and the (n, L) scores of their labels.
+        """Take the best nodes and the (n, L) scores of their labels.
 
         Those below ``threshold`` are left out, unless it is 0.
         """
-        _, positions, log_scores = found
+        _, positions, log_scores = beam
         kept = ranked.data >= (threshold or -np.inf)
         finite = np.maximum(log_scores[kept], np.finfo(np.float32).min)  # JSON has no −∞
         return cls(
@@ -125,16 +135,19 @@ def merge_predictions(
 def _merge(paths: Sequence[Path | str], output: Path | str, k: int | None) -> None:
     encode = msgspec.json.Encoder().encode
     rows = _rows(paths)
-    first = next(rows, None)
-    most = 0 if first is None else _checked(paths, first)
-    if first is not None and k is not None and k > most:
-        raise UsageError(
-            f"-k {k}: the files were made with -k {most}; make them with more, or ask for fewer here"
-        )
+    first = list(islice(rows, 1))
+    for lines in first:
+        most = _checked(paths, lines)
+        k = most if k is None else k
+        if k > most:
+            raise UsageError(
+                f"-k {k}: the files were made with -k {most}; "
+                "make them with more, or ask for fewer here"
+            )
     with open_output(output) as out:
-        for lines in chain([] if first is None else [first], rows):
+        for lines in chain(first, rows):
             entries = [entry for line in lines for entry in _entries(line)]
-            best = sorted(entries)[: most if k is None else k]
+            best = sorted(entries)[:k]
             labels = [entry[2] for entry in best]
             scores = [entry[3] for entry in best]
             out.write(encode({"id": lines[0].id, "labels": labels, "scores": scores}) + b"\n")
@@ -158,22 +171,24 @@ def _rows(paths: Sequence[Path | str]) -> Iterator[tuple[_Line, ...]]:
     """Yield the lines of each document, one a file."""
     ledgers = [Problems(path) for path in paths]
     files = [_lines(path, problems) for path, problems in zip(paths, ledgers, strict=True)]
-    for found in zip_longest(*files):
-        line = max(own[0] for own in found if own is not None)
-        for own, problems in zip(found, ledgers, strict=True):
-            if own is None:
+    for numbered in zip_longest(*files):
+        number = max(entry[0] for entry in numbered if entry is not None)
+        for entry, problems in zip(numbered, ledgers, strict=True):
+            if entry is None:
                 problems.fatal(
                     "fewer lines than in the other files",
                     "one for each document in every file",
-                    line,
+                    number,
                 )
-        lines = tuple(own[1] for own in found if own is not None)
-        for own, problems in zip(lines, ledgers, strict=True):
-            if own.id != lines[0].id:
-                wanted = (
-                    f"{quoted(lines[0].id)} as in {paths[0]}: the same documents in the same order"
+        lines = tuple(entry[1] for entry in numbered if entry is not None)
+        for line, problems in zip(lines, ledgers, strict=True):
+            if line.id != lines[0].id:
+                expected = f"{quoted(lines[0].id)} as in {paths[0]}"
+                problems.fatal(
+                    f"document {quoted(line.id)}",
+                    f"{expected}: the same documents in the same order",
+                    number,
                 )
-                problems.fatal(f"document {quoted(own.id)}", wanted, line)
         yield lines
 
 
@@ -200,11 +215,8 @@ def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
                     number,
                 )
             if part.origin != first.origin:
-                found, wanted = (
-                    f"shards {own.shards} of {own.of} of model {quoted(own.model)} with -k {own.k}"
-                    for own in (part, first)
-                )
-                problems.fatal(found, f"{wanted}, as in the lines before", number)
+                expected = f"{first.origin_in_words}, as in the lines before"
+                problems.fatal(part.origin_in_words, expected, number)
             yield number, line
     problems.close()
 
@@ -224,11 +236,12 @@ def _checked(paths: Sequence[Path | str], lines: Sequence[_Line]) -> int:
     """
     owners: dict[int, Path | str] = {}
     for path, line in zip(paths, lines, strict=True):
-        own, first = ((part.of, part.model) for part in (line.part, lines[0].part))
-        if own != first:
-            found, other = (f"{of} shards of model {quoted(model)}" for of, model in (own, first))
+        part = line.part
+        first = lines[0].part
+        if (part.of, part.model) != (first.of, first.model):
             raise UsageError(
-                f"{path}: is of {found}; expected {other}, as in {paths[0]}: predictions of one model"
+                f"{path}: is of {part.model_in_words}; expected {first.model_in_words}, "
+                f"as in {paths[0]}: predictions of one model"
             )
         for shard in line.part.shards:
             if shard in owners:
@@ -238,8 +251,10 @@ def _checked(paths: Sequence[Path | str], lines: Sequence[_Line]) -> int:
             owners[shard] = path
     missing = sorted(set(range(lines[0].part.of)) - set(owners))
     if missing:
+        files = ", ".join(map(str, paths))
+        numbers = ", ".join(map(str, missing))
         raise UsageError(
-            f"{', '.join(map(str, paths))}: shard {', '.join(map(str, missing))} is in none of the files; "
+            f"{files}: shard {numbers} is in none of the files; "
             "make its predictions with longtail predict --shards"
         )
     return min(line.part.k for line in lines)

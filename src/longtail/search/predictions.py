@@ -62,8 +62,9 @@ class Predictions:
 
     def __repr__(self) -> str:
         rows = [f"{self._id(row)}: {_shown(self[row])}" for row in range(min(len(self), _SHOWN))]
-        more = ["…"] if len(self) > _SHOWN else []
-        return "\n".join([f"predictions for {len(self):,} documents", *rows, *more])
+        if len(self) > _SHOWN:
+            rows.append("…")
+        return "\n".join([f"predictions for {len(self):,} documents", *rows])
 
     def line(self, row: int) -> tuple[str, list[str], list[float]]:
         """Return the id of a document, its position where it has none, and the ids and scores of
@@ -84,8 +85,10 @@ class Predictions:
 
 def _shown(labels: list[ScoredLabel]) -> str:
     """Return the first labels as a person reads them."""
-    first = [f"{printable(label.name)} {label.score:.3f}" for label in labels[:_SHOWN]]
-    return ", ".join([*first, *(["…"] if len(labels) > _SHOWN else [])]) or "none"
+    parts = [f"{printable(label.name)} {label.score:.3f}" for label in labels[:_SHOWN]]
+    if len(labels) > _SHOWN:
+        parts.append("…")
+    return ", ".join(parts) or "none"
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -106,13 +109,17 @@ def read_predictions(
     Lines with ids may come in any order; documents without ids are called by their position, from
     "0" on. Without scores the order of a line is its ranking. Labels outside ``labels`` are
     appended: they can only be misses."""
-    expected = n_documents if ids is None else len(ids)
+    expected = n_documents
+    rows = None
+    if ids is not None:
+        expected = len(ids)
+        rows = {document: row for row, document in enumerate(ids)}
     if expected is None:
         raise UsageError(
-            f"{path}: neither ids nor n_documents is given; give the ids of the documents, or their number"
+            f"{path}: neither ids nor n_documents is given; "
+            "give the ids of the documents, or their number"
         )
     problems = Problems(path)
-    rows = {document: row for row, document in enumerate(ids)} if ids is not None else None
     collected = _Collected(LabelIndex(labels.columns), rows, expected)
     for block in json_blocks(path, _decoder, problems):
         for number, prediction in block:
@@ -167,9 +174,8 @@ class _Collected:
         if prediction.labels is None:
             return "no field 'labels'", "a list of labels, best first, [] for none"
         count = len(prediction.labels)
-        if prediction.scores is not None:
-            scores = prediction.scores
-        else:
+        scores = prediction.scores
+        if scores is None:
             scores = [1 / rank for rank in range(1, count + 1)]
         if len(scores) != count:
             return f"{len(scores)} scores for {count} labels", "one score a label"
@@ -182,41 +188,48 @@ class _Collected:
             )
         if self._has_ids is None:
             self._begin(prediction.id)
-        if self._has_ids != (prediction.id is not None):
-            word = "no id" if self._has_ids else f"id {quoted(prediction.id)}"
-            return f"{word}, unlike the lines before", "ids in all lines or in none"
-        row = self._row_of(prediction.id) if self.by_id else len(self.row)
-        if row is None or row in self.row:
-            word = "an unknown document id" if row is None else "a second prediction for document"
-            if self._rows is not None:
-                places = ""
-            else:
-                places = f", by its place from 0 to {self._n_documents - 1}"
-            return (
-                f"{word} {quoted(prediction.id)}",
-                f"one line for each document of the test data{places}",
-            )
+        has_id = prediction.id is not None
+        if has_id != self._has_ids:
+            problem = f"id {quoted(prediction.id)}" if has_id else "no id"
+            return f"{problem}, unlike the lines before", "ids in all lines or in none"
+        row: int | None = len(self.row)
+        if self.by_id:
+            row = self._row_of(prediction.id)
+        if row is None:
+            return f"an unknown document id {quoted(prediction.id)}", self._one_line_each
+        if row in self.row:
+            return f"a second prediction for document {quoted(prediction.id)}", self._one_line_each
         self.row[row] = len(self.row)
         self._labels.extend(map(self.columns.__getitem__, prediction.labels))
         self._scores.extend(scores)
         self._ends.append(len(self._labels))
         return None
 
+    @property
+    def _one_line_each(self) -> str:
+        """What is expected of the lines of the file."""
+        expected = "one line for each document of the test data"
+        if self._rows is not None:
+            return expected
+        return f"{expected}, by its place from 0 to {self._n_documents - 1}"
+
     def _begin(self, document: str | int | None) -> None:
-        """Let the id of the first line, if it has one, say whether lines go by id or in order."""
+        """Decide by the id of the first line, if it has one, whether lines go by id or in order."""
         self._has_ids = document is not None
         self.by_id = self._has_ids and (
             self._rows is not None or self._row_of(document) is not None
         )
-        self.foreign = None if self.by_id else document
+        if not self.by_id:
+            self.foreign = document
 
     def _row_of(self, document: str | int | None) -> int | None:
         """Return the row of a document by its id, which is its position where the data has no ids."""
         name = str(document)
         if self._rows is not None:
             return self._rows.get(name)
-        # int() refuses long ones
-        row = int(name) if name.isdecimal() and len(name) < 20 else self._n_documents
+        if not name.isdecimal() or len(name) >= 20:  # int() refuses long ones
+            return None
+        row = int(name)
         if row < self._n_documents and str(row) == name:
             return row
         return None

@@ -1,5 +1,5 @@
-"""Which files of a model folder are shards of the labels' weights, and how a folder is opened to
-read some of them.
+"""The files of a model folder that are shards of the labels' weights; opening a folder to read some
+of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHARD = re.compile(r"ranker-(\d+)-(\d+)-shard-(\d+)\.safetensors")
 
 
 def shard_file(ranker: str, number: int) -> str:
-    """Return the name of the file of a shard; ``ranker`` is that of the level's, without an ending."""
+    """Return the name of the file of a shard; ``ranker`` is that of the level without an ending."""
     return f"{ranker}-shard-{number}.safetensors"
 
 
@@ -33,8 +33,8 @@ def open_model_folder(
     """
 
     def held_elsewhere(name: str) -> bool:
-        found = _SHARD.fullmatch(name)
-        return shards is not None and found is not None and int(found[3]) not in shards
+        match = _SHARD.fullmatch(name)
+        return shards is not None and match is not None and int(match[3]) not in shards
 
     folder = open_folder(path, verify, held_elsewhere)
     if shards is not None:
@@ -49,13 +49,13 @@ def open_model_folder(
 
 
 def shard_files(folder: Folder) -> dict[str, int]:
-    """Return how many labels each shard has that can be read in a folder, by the name of its file,
-    in order.
+    """Return the number of labels of each shard that a folder holds, by the name of its file, in
+    order.
     """
-    found = [
+    matches = [
         match
         for match in map(_SHARD.fullmatch, folder.files)
         if match is not None and folder.holds(match[0])
     ]
-    found.sort(key=lambda match: [int(number) for number in match.groups()])
-    return {match[0]: len(folder.arrays(match[0])["bias"]) for match in found}
+    matches.sort(key=lambda match: [int(number) for number in match.groups()])
+    return {match[0]: len(folder.arrays(match[0])["bias"]) for match in matches}

@@ -42,13 +42,13 @@ def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.i
     return np.array(borders, np.int64)
 
 
-def checked_shards(numbers: Iterable[int], n_shards: int) -> set[int]:
+def checked_shards(chosen: Iterable[int], n_shards: int) -> set[int]:
     """Return the numbers of some of ``n_shards`` shards; refuse others, and none."""
-    kept = set(numbers)
+    kept = set(chosen)
     if not kept or not 0 <= min(kept) <= max(kept) < n_shards:
-        found = ", ".join(map(str, sorted(kept))) or "none"
+        numbers = ", ".join(map(str, sorted(kept))) or "none"
         raise UsageError(
-            f"shards: found {found}; expected some of 0 to {n_shards - 1}, which this model has"
+            f"shards: found {numbers}; expected some of 0 to {n_shards - 1}, which this model has"
         )
     return kept
 
@@ -82,8 +82,8 @@ class Shards:
             )
             if part is not None and (part.n_chunks, part.n_nodes) != (parents_here, nodes_here):
                 raise ValueError(
-                    f"shard {number} of {part.n_nodes} nodes below {part.n_chunks} parents; expected {nodes_here} "
-                    f"below {parents_here}"
+                    f"shard {number} of {part.n_nodes} nodes below {part.n_chunks} parents; "
+                    f"expected {nodes_here} below {parents_here}"
                 )
         if len({(part.n_columns, part.dense_width, part.dtype) for part in shards.held}) > 1:
             raise ValueError("shards of other columns or other types of weights than each other")
@@ -159,7 +159,8 @@ class Shards:
         part = self.parts[number]
         if part is None:
             raise UsageError(
-                f"the label is in shard {number}, which is not held here; ask where it is, or load all shards"
+                f"the label is in shard {number}, which is not held here; "
+                "ask where it is, or load all shards"
             )
         return part.weights(node - int(self.nodes[number]))
 
@@ -197,8 +198,9 @@ def step_down_shards(
         part = shards.parts[number]
         if part is None:
             continue
-        # a margin may be above the score of its parent
-        floors = no_floors if score == MARGIN else candidates.floors
+        floors = candidates.floors
+        if score == MARGIN:  # a margin may be above the score of its parent
+            floors = no_floors
         below = pairs_below(beam, floors, *shards.parents[number : number + 2])
         if len(below.nodes):
             first, last = shards.nodes[number : number + 2]

@@ -25,28 +25,33 @@ def half_floats() -> NDArray[np.float32]:
 
 
 def decoded(values: NDArray[Any], table: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return weights as numbers: ``values`` themselves, or what their codes mean."""
-    return values if values.dtype == np.float32 else table[values]
+    """Return weights as float32, from their codes if they have some."""
+    weights: NDArray[np.float32] = values
+    if values.dtype != np.float32:
+        weights = table[values]
+    return weights
 
 
 def stored(values: NDArray[np.float32], dtype: WeightType) -> NDArray[Any]:
-    """Return numbers as they are stored; float16 as its bits, which is what kernels can read."""
-    return (
-        values.astype(np.float16).view(np.uint16)
-        if dtype == "float16"
-        else values.astype(np.float32)
-    )
+    """Return numbers as they are stored; float16 as its bits, which kernels can read."""
+    if dtype == "float16":
+        return values.astype(np.float16).view(np.uint16)
+    return values.astype(np.float32)
 
 
 def code_table(
     values: NDArray[Any], table: NDArray[np.float32], dtype: WeightType
 ) -> NDArray[np.float32]:
-    """Return what the codes of a type mean; nothing for numbers that stand for themselves."""
-    if dtype == "int8":
-        weights = decoded(values, table)
-        sample = weights[:: max(len(weights) // _SAMPLE, 1)]
-        return _codes(np.append(sample, [weights.min(), weights.max()]) if len(weights) else sample)
-    return half_floats() if dtype == "float16" else np.zeros(0, np.float32)
+    """Return the decoding table of a weight type; empty for float32."""
+    if dtype == "float16":
+        return half_floats()
+    if dtype != "int8":
+        return np.zeros(0, np.float32)
+    weights = decoded(values, table)
+    sample = weights[:: max(len(weights) // _SAMPLE, 1)]
+    if len(weights):
+        sample = np.append(sample, [weights.min(), weights.max()])
+    return _codes(sample)
 
 
 def _codes(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -77,10 +82,13 @@ def converted(
 ) -> NDArray[Any]:
     """Return stored weights in another type, to the nearest of ``codes`` if it is int8."""
     coded = np.empty(len(values), STORED[dtype])
-    middles = (codes[1:] + codes[:-1]) / 2 if dtype == "int8" else codes
+    middles: NDArray[Any] = codes
+    if dtype == "int8":
+        middles = (codes[1:] + codes[:-1]) / 2
     for first in range(0, len(values), _BLOCK):
         block = decoded(values[first : first + _BLOCK], table)
-        coded[first : first + _BLOCK] = (
-            np.searchsorted(middles, block) if dtype == "int8" else stored(block, dtype)
-        )
+        if dtype == "int8":
+            coded[first : first + _BLOCK] = np.searchsorted(middles, block)
+        else:
+            coded[first : first + _BLOCK] = stored(block, dtype)
     return coded

@@ -36,12 +36,10 @@ def highlights(
     score without the word. An ensemble adds up the weights of its members.
     """
     weighed: Spans = {}
-    if isinstance(model, Ensemble) and isinstance(explanation, EnsembleExplanation):
-        for member, own in zip(model.members, explanation.members, strict=True):
-            if own.explanation is not None:
-                _add(weighed, _spans(member, text, own.explanation), own.weight)
-    elif isinstance(model, Model) and isinstance(explanation, Explanation):
-        _add(weighed, _spans(model, text, explanation), 1.0)
+    members = (member for member, _ in model.weighted_members())
+    for member, (weight, own) in zip(members, explanation.weighted(), strict=True):
+        if own is not None:
+            _add(weighed, _spans(member, text, own), weight)
     return _apart(weighed)
 
 

@@ -84,7 +84,7 @@ def related(
     They come from the model's label graph, from the documents, or are siblings in the label tree.
     """
     labels = model.labels
-    if isinstance(model, Model) and model.label_graph is not None:
+    if model.label_graph is not None:
         near = neighbours(model.label_graph, labels, labels.ids[column], _NEIGHBOURS)
         return [NeighbourLabel(label.id, label.name, label.value) for label in near]
     if documents is not None:

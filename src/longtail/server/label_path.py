@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,20 +34,11 @@ def tree_of(model: Model | Ensemble, label: str | None = None) -> tuple[Model, L
 
     Of an ensemble, that is the member with the largest weight that has the label.
     """
-    for member in _heaviest_first(model):
+    for member, _ in sorted(model.weighted_members(), key=lambda pair: -pair[1]):
         tree = _tree(member)
         if tree is not None and tree.n_levels > 1 and (label is None or label in member.labels):
             return member, tree
     return None
-
-
-def _heaviest_first(model: Model | Ensemble) -> Sequence[Model]:
-    if isinstance(model, Model):
-        return (model,)
-    return [
-        model.members[at]
-        for at in sorted(range(len(model.members)), key=lambda at: -model.weights[at])
-    ]
 
 
 def _tree(model: Model) -> LabelTree | None:

@@ -20,6 +20,7 @@ from longtail.kernels import pool
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
+from longtail.pipeline import predict
 from longtail.search.shard_files import open_model_folder
 from longtail.server.answers import (
     ExplainResponse,
@@ -89,7 +90,7 @@ class Service:
         texts = [document.text for document in asked]
         k = max(document.k for document in asked)
         with self._alone, pool.threads(self.threads):
-            ranked = self.model.predict(texts, k, beam_size=key.beam_size, exclude=exclude).matrix
+            ranked = predict(self.model, texts, k, beam_size=key.beam_size, exclude=exclude).matrix
         ends = ranked.indptr.tolist()
         columns = ranked.indices.tolist()
         scores = ranked.data.tolist()
@@ -120,7 +121,7 @@ class Service:
         known = None if label is None else self.index.resolve(label)
         with self._alone, pool.threads(self.threads):
             if known is None:
-                best = self.model.predict([text], 1, beam_size=self.beam_size)[0]
+                best = predict(self.model, [text], 1, beam_size=self.beam_size)[0]
                 known = best[0].id if best else None
             try:
                 return PathResponse(
@@ -180,9 +181,7 @@ class Service:
 
     @property
     def _members(self) -> tuple[Model, ...]:
-        if isinstance(self.model, Ensemble):
-            return self.model.members
-        return (self.model,)
+        return tuple(member for member, _ in self.model.weighted_members())
 
     @cached_property
     def _alone(self) -> AbstractContextManager[object]:

@@ -1,17 +1,16 @@
-"""What documents that training has not seen decide: how much a network counts, and what a score
-means.
-"""
+"""The share of a network in the scores, and the calibration, by documents that are not trained on."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace as replace_settings
+from numpy.typing import NDArray
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -27,7 +26,15 @@ if TYPE_CHECKING:
     from longtail.models.model import Model
     from longtail.models.ranking_model import RankingModel
 
-__all__ = ["best_share", "calibrate", "check_unseen", "hold_out", "weigh", "with_known_labels"]
+__all__ = [
+    "Split",
+    "best_share",
+    "calibrate",
+    "check_unseen",
+    "hold_out",
+    "weigh",
+    "with_known_labels",
+]
 
 log = logging.getLogger("longtail")
 
@@ -76,29 +83,42 @@ def _from_one_place(valid: Dataset, documents: Dataset) -> bool:
     return (first.path.resolve(), first.split) == (second.path.resolve(), second.split)
 
 
-def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | None]:
-    """Return what to train on, and some documents for the calibration, none of them the last one of
-    a label.
+class Split(NamedTuple):
+    """The documents to train on, those for the calibration, and the positions of the former where
+    the latter are held out.
     """
+
+    fitted: Dataset
+    held_out: Dataset | None
+    rows: NDArray[np.int64] | None = None
+
+
+def hold_out(documents: Dataset, config: Config, valid: Dataset | None = None) -> Split:
+    """Return the documents to train on and those for the calibration: ``valid``, else some that are
+    held out, none of them the only one of a label.
+    """
+    if valid is not None:
+        return Split(documents, valid)
     settings = config.calibration
     wanted = min(int(settings.share * len(documents)), settings.max_documents)
     if settings.method == "none" or wanted < 1:
-        return documents, None
+        return Split(documents, None)
     matrix = documents.label_matrix
     left = documents.label_counts
     order = np.random.default_rng(config.seed).permutation(len(documents))
     chosen: list[int] = []
     for row in order.tolist():
-        own = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
-        if len(own) and (left[own] > 1).all():
-            left[own] -= 1
+        labels = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
+        if len(labels) and (left[labels] > 1).all():
+            left[labels] -= 1
             chosen.append(row)
             if len(chosen) == wanted:
                 break
     if not chosen:
-        return documents, None
-    rows = np.sort(chosen)
-    return documents.take(np.setdiff1d(np.arange(len(documents)), rows)), documents.take(rows)
+        return Split(documents, None)
+    held_out = np.sort(chosen)
+    fitted = np.setdiff1d(np.arange(len(documents)), held_out)
+    return Split(documents.take(fitted), documents.take(held_out), fitted)
 
 
 def with_known_labels(documents: Dataset | None, labels: Labels) -> Dataset | None:

@@ -1,9 +1,12 @@
-"""What every step of a training run is given beside what the steps before it made."""
+"""Context shared by all steps of a training run: settings, stages, hierarchy, device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -14,9 +17,7 @@ __all__ = ["Run"]
 
 
 class Run(NamedTuple):
-    """A training run: its settings, where its stages are kept, and what the user gave beside the
-    documents.
-    """
+    """A training run: its settings, its stages, and what was given beside the documents."""
 
     config: Config
     work: Work
@@ -25,3 +26,5 @@ class Run(NamedTuple):
     device: str = "auto"
     # of a network: a loss, or a function, in the place of ``training.loss``
     loss: Callable[..., Any] | None = None
+    # positions of the documents that are trained on, where others are held out
+    rows: NDArray[np.int64] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +13,15 @@ from longtail.data.dataset import Dataset
 from longtail.features.document_features import document_features
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
-from longtail.methods import network_of
+from longtail.methods import METHODS, network_of, reads_label_texts
 from longtail.reporting import logged_stage
 from longtail.steps.inputs import Inputs, settings_in
 from longtail.steps.run import Run
 from longtail.steps.trees import point_inputs
 
-__all__ = ["text_features", "text_inputs"]
+__all__ = ["log_unread_label_texts", "text_features", "text_inputs"]
+
+log = logging.getLogger("longtail")
 
 
 def text_inputs(config: Config) -> Inputs:
@@ -55,6 +58,26 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
             f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each"
         )
     return vectoriser, join_blocks(rows, documents.dense)
+
+
+def log_unread_label_texts(documents: Dataset, config: Config) -> None:
+    """Log that the labels have texts which this training does not read, and the methods that do."""
+    texts = documents.labels.texts
+    if texts is None or not texts.lengths.any() or reads_label_texts(config):
+        return
+    able = sorted(
+        entry.name
+        for entry in METHODS.values()
+        if "text" in entry.settings.get("label_text", {}).get("parts", ())
+    )
+    count = int((texts.lengths > 0).sum())
+    log.info(
+        "%s does not read the texts of labels (%s have one); "
+        "--gandalf (gandalf.use) trains on them, and so do %s",
+        config.method,
+        f"{count:,}",
+        ", ".join(able),
+    )
 
 
 def _has_text(documents: Dataset) -> bool:

@@ -28,11 +28,11 @@ from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
 
 __all__ = [
+    "kept_label_graph",
     "label_graph_of",
     "label_trees",
     "point_inputs",
     "tree_inputs",
-    "uses_label_graph",
     "with_label_points",
 ]
 
@@ -134,10 +134,12 @@ def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr
     return csr_of_arrays(arrays, documents.n_labels)
 
 
-def uses_label_graph(config: Config) -> bool:
-    """Tell whether a step of the training needs the label graph."""
+def kept_label_graph(documents: Dataset, config: Config, work: Work) -> sparse.csr_array | None:
+    """Return the label graph for the model folder; None where no step of the training needs it."""
     in_tree = config.label_features.kind.startswith("graph")
-    return config.gandalf.use or in_tree or "graph" in config.label_text.parts
+    if not (config.gandalf.use or in_tree or "graph" in config.label_text.parts):
+        return None
+    return label_graph_of(documents, config, work)
 
 
 def point_inputs(config: Config) -> Inputs:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from longtail import __version__
-from longtail.checks import check_trainable, warn_of_few_words
+from longtail.checks import check_settings, check_trainable, warn_of_few_words
 from longtail.config import Config, nested
 from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
@@ -92,7 +92,8 @@ def tune(
         default_space(base, documents.texts is not None) if space is None else space, base
     )
     fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
-    check_trainable(fitted, base, device)
+    check_settings(base, device)
+    check_trainable(fitted, base)
     warn_of_few_words(fitted, base)
     check_study_folder(output, resume)
     output.mkdir(parents=True, exist_ok=True)
@@ -230,6 +231,8 @@ class _Run(msgspec.Struct, frozen=True):
 
     def _value(self, config: Config) -> float:
         self.stages.begin(config)
+        check_settings(config, self.device)
+        check_trainable(self.fitted, config)
         if not self.ignore_memory:
             check_memory(forecast(self.fitted, config, self.device))
         model = train(

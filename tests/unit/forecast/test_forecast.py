@@ -134,7 +134,7 @@ class TestTree:
 
     def test_documents_of_nodes_lie_between_the_documents_and_the_pairs(self):
         levels = tree_levels(DataSizes.of(train()), config({"tree": {"branching": 2}}))
-        pairs = [level.nodes * level.own for level in levels]
+        pairs = [level.nodes * level.node_documents for level in levels]
         assert [level.parents for level in levels] == [1, *(level.nodes for level in levels[:-1])]
         assert pairs == sorted(pairs)
         assert pairs[0] >= 5999
@@ -143,7 +143,7 @@ class TestTree:
     def test_labels_of_a_document_lie_together(self):
         first = tree_levels(DataSizes.of(train()), config())[0]
         assert first.nodes == 8
-        assert first.nodes * first.own == pytest.approx(
+        assert first.nodes * first.node_documents == pytest.approx(
             10_090, rel=0.15
         )  # in its tree; 16,600 in a random one
 

@@ -365,11 +365,11 @@ class TestKinds:
             "attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}}
         )
         assert plan_of(SHAPE, DataSizes.of(documents()), config).passes == 3 * 6 + 1
-        check_network(documents(), config, "cpu", {"0": ["a"]})
+        check_network(documents(), config, {"0": ["a"]})
         with pytest.raises(
             ConfigError, match=r"recursive\.epochs: found numbers for 3 levels; expected 2, as many"
         ):
-            check_network(documents(), config, "cpu")
+            check_network(documents(), config)
 
     def test_classifiers_are_not_kept(self, encoder):
         found = network_forecast(

@@ -19,8 +19,13 @@ from longtail.config import Recursive, Training
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.networks import attention, attention_fitting
-from longtail.networks.attention import AttentionLevel, AttentionXML
-from longtail.networks.attention_fitting import fit_attention, load_attention, save_attention
+from longtail.networks.attention import (
+    AttentionLevel,
+    AttentionXML,
+    load_attention,
+    save_attention,
+)
+from longtail.networks.attention_fitting import fit_attention
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import Embedder, LastLayer

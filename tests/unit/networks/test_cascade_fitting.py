@@ -24,10 +24,10 @@ from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_fitting import fit_cascade
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.encoders.word_encoder import make_word_encoder
-from longtail.networks.first_encoder import first_encoder, tokeniser_for
 from longtail.networks.heads.head import Head
 from longtail.networks.heads.label_text import label_words
 from longtail.networks.heads.text_head import TextHead
+from longtail.networks.network_folder import first_encoder, tokeniser_for
 from longtail.steps.run import Run
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree

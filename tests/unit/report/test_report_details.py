@@ -11,6 +11,7 @@ from scipy import sparse
 
 import longtail as lt
 from longtail.evaluation import evaluate_model
+from longtail.pipeline import predict
 from longtail.report import report_on_model, report_on_predictions
 from longtail.report.examination import Details, LabelRow, WorstDocument, examine, examine_model
 from longtail.report.page import Section, text, write_page
@@ -124,7 +125,7 @@ class TestModel:
         model, _ = sample
         more = lt.Dataset.of(["old", "new"], [[model.labels.ids[0]], ["of", "late"]])
         test = more.with_labels(model.labels, unknown="add")
-        ranked = model.predict(test, 50).matrix
+        ranked = predict(model, test, 50).matrix
         ranked.resize(test.label_matrix.shape)
         found = examine_model(model, ranked, test)
         widths = model.tree.widths

@@ -55,7 +55,7 @@ from longtail.steps.process_group import (
 )
 from longtail.steps.work import Work
 from longtail.store import Stages
-from longtail.training_run import take_part, train_to_folder, work_folder
+from longtail.training_run import RunOptions, take_part, train_to_folder, work_folder
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder, write_encoder
 
@@ -482,7 +482,7 @@ def whole_run(encoder, folder, resume, end_at=None):
             train_to_folder(documents, folder, config, valid=valid, threads=1, resume=resume)
         else:
             group.wait_for("begun")
-            take_part(documents, folder, config, valid=valid, threads=1)
+            take_part(documents, folder, config, RunOptions(valid=valid, threads=1))
     finally:
         CascadeXML.losses = losses
     return {"left": np.array(current_group().size)}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from searching import beam_search, exact_search
 
+from longtail.config import Search
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
@@ -18,7 +19,6 @@ from longtail.kernels.ranked_lists import merge_ranked
 from longtail.kernels.search import Beam
 from longtail.search.beam import Descent, shortlist
 from longtail.search.chunks import Chunks, Part
-from longtail.search.exact import exact_best
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.tree.tree import LabelTree
 
@@ -158,10 +158,9 @@ def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k
 
     def best(last):
         last_level = "margin" if way == "margin" else "path"
-        descent = Descent.of(
-            features, [*levels[:-1], last], "hinge-3", BIAS, tree.order, exclude, last_level
-        )
-        return exact_best(descent, k) if way == "exact" else descent.best(3, k)
+        search = Search(3, "hinge-3", last_level, exact=way == "exact")
+        descent = Descent.of(features, [*levels[:-1], last], search, BIAS, tree.order, exclude)
+        return descent.run(k)
 
     shards = sharded[-1]
     holders = np.array(

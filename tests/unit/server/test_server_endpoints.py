@@ -14,6 +14,7 @@ from asking import run
 from server_model import training_documents
 
 import longtail as lt
+from longtail.pipeline import predict
 from longtail.server.label_neighbours import shortened
 from longtail.server.openapi import ENDPOINTS
 from longtail.server.service import Asked, load_service
@@ -33,7 +34,7 @@ def ask(serving, method, path, body=None, **settings):
 def test_predicts_as_the_model_does(serving, service):
     documents = [{"id": "a", "text": TEXT}, {"text": "bread from the oven"}, {"id": "", "text": ""}]
     body = ask(serving, "POST", "/v1/predict", {"documents": documents, "k": 3})
-    expected = service.model.predict([document["text"] for document in documents], 3)
+    expected = predict(service.model, [document["text"] for document in documents], 3)
     assert [own["id"] for own in body["predictions"]] == ["a", None, ""]
     for own, ranked in zip(body["predictions"], expected, strict=True):
         assert [tuple(label.values()) for label in own["labels"]] == [
@@ -56,7 +57,7 @@ def test_settings_of_a_prediction(serving, service):
     assert labels(k=9, threshold=least) == [pair for pair in every if pair[1] >= least]
     banned = every[0][0]
     assert banned not in dict(labels(k=9, exclude=[banned, "unknown"]))
-    narrow = service.model.predict([TEXT], 9, beam_size=1)[0]
+    narrow = predict(service.model, [TEXT], 9, beam_size=1)[0]
     assert labels(k=9, beam_size=1) == [(label.id, label.score) for label in narrow] != every
 
 
@@ -97,8 +98,8 @@ def test_a_document_is_answered_as_if_alone(serving, service):
         )
 
     for body, response in zip(asked, run(serving, together), strict=True):
-        alone = service.model.predict(
-            [body["documents"][0]["text"]], body["k"], exclude=[body["exclude"]]
+        alone = predict(
+            service.model, [body["documents"][0]["text"]], body["k"], exclude=[body["exclude"]]
         )[0]
         found = response.json()["predictions"][0]["labels"]
         assert [(label["id"], label["score"]) for label in found] == [
@@ -172,7 +173,7 @@ def test_the_way_through_the_tree(serving, service):
 
 def test_the_way_to_the_best_label(serving, service):
     levels = ask(serving, "POST", "/v1/path", {"text": TEXT})["levels"]
-    best = service.model.predict([TEXT], 1)[0][0].id
+    best = predict(service.model, [TEXT], 1)[0][0].id
     assert [node["label"] for node in levels[-1]["nodes"] if node["on_path"]] == [best]
     for level in levels:
         scores = [node["score"] for node in level["nodes"]]
@@ -328,7 +329,7 @@ def test_an_ensemble_is_served_like_a_model(serving, tmp_path, model_folder):
     lt.ensemble([model_folder, tmp_path / "other"]).save(tmp_path / "both")
     both = load_service(tmp_path / "both", "cpu", 1, None)
     body = ask(serving, "POST", "/v1/predict", {"documents": [{"text": TEXT}]}, own=both)
-    expected = both.model.predict([TEXT])[0]
+    expected = predict(both.model, [TEXT])[0]
     assert [label["id"] for label in body["predictions"][0]["labels"]] == [
         label.id for label in expected
     ]
@@ -353,5 +354,5 @@ def test_a_beam_for_all_requests(model_folder):
     narrow = load_service(model_folder, "cpu", 1, 1)
     found = narrow.predict(narrow.key(9, None), [Asked(TEXT, 9, 0.0, ())])[0]
     assert [label.id for label in found] == [
-        label.id for label in narrow.model.predict([TEXT], 9, beam_size=1)[0]
+        label.id for label in predict(narrow.model, [TEXT], 9, beam_size=1)[0]
     ]

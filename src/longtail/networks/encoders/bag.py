@@ -44,5 +44,7 @@ class BagEncoder(WordEncoder):
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
         """Return v, or v + ReLU(R·v)."""
-        v: Tensor = hidden if number == 1 else self.residual(hidden)
+        if number == 1:
+            return hidden
+        v: Tensor = self.residual(hidden)
         return v

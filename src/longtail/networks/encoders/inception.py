@@ -93,22 +93,28 @@ class InceptionEncoder(WordEncoder):
     ) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
         if self.dimensions < _LEAST:
-            found = f"vectors of {self.dimensions} numbers"
+            problem = f"vectors of {self.dimensions} numbers"
             raise UsageError(
-                f"encoder {self.kind!r}: found {found}; expected {_LEAST} or more; set encoder.width"
+                f"encoder {self.kind!r}: found {problem}; expected {_LEAST} or more; set "
+                "encoder.width"
             )
         self.enhancement = EmbeddingEnhancement(max_tokens, self.dimensions)
         self.first = nn.Linear(max_tokens, _CHANNELS)  # a convolution of width 1 over words
         self.first_norm = _Norm(_CHANNELS)
         self.convolutions = nn.ModuleList(_convolution(width) for width in _FILTERS)
-        maps = _CHANNELS if self.routed else len(_FILTERS) * _CHANNELS
+        maps = _CHANNELS
+        convolutions = task_layers
+        if not self.routed:
+            maps *= len(_FILTERS)
+            convolutions = 1
         self.norm = _Norm(maps)
         second = min(_SECOND, self.dimensions // _STRIDE)
         places = (self.dimensions // _STRIDE - second) // _STRIDE + 1
         channels = -(-_COLUMNS // places)  # 32 of 15 places with vectors of 300
-        self.width = self.dimensions if self.routed else channels * places
+        self.width = channels * places
+        if self.routed:
+            self.width = self.dimensions
         self.depth = task_layers
-        convolutions = task_layers if self.routed else 1
         self.second = nn.ModuleList(
             nn.Conv1d(maps, channels, second, _STRIDE) for _ in range(convolutions)
         )
@@ -130,12 +136,14 @@ class InceptionEncoder(WordEncoder):
     def from_config(
         cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor
     ) -> InceptionEncoder:
-        """Return an encoder as config.json describes it; folders that name no task layers have one."""
+        """Return an encoder as config.json describes it; folders that name no task layers have
+        one.
+        """
         task_layers = about.get("task_layers", 1)
         if task_layers not in (1, _TASKS):
-            found = f"{str(task_layers)[:60]!r} as task_layers"
+            problem = f"{str(task_layers)[:60]!r} as task_layers"
             raise UsageError(
-                f"encoder {cls.kind!r}: config.json: found {found}; expected 1 or {_TASKS}"
+                f"encoder {cls.kind!r}: config.json: found {problem}; expected 1 or {_TASKS}"
             )
         return cls(vectors, idf, about["pad"], about["max_tokens"], task_layers)
 
@@ -223,7 +231,8 @@ class RoutedInceptionEncoder(InceptionEncoder):
 
 def mixture(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
     """Return Σ_e weights_e · maps_e for weights (B, experts) and as many maps (B, C, n)."""
-    return sum(weight[:, None, None] * h for weight, h in zip(weights.unbind(1), maps, strict=True))  # type: ignore[return-value]
+    weighted = zip(weights.unbind(1), maps, strict=True)
+    return sum(weight[:, None, None] * h for weight, h in weighted)  # type: ignore[return-value]
 
 
 def _of_each(W: Tensor, x: Tensor) -> Tensor:
@@ -242,6 +251,8 @@ def _square(size: int) -> nn.Linear:
 
 
 def _convolution(width: int) -> nn.Conv1d:
-    """Return a convolution around the ends of a row, so that maps of all widths have D / 4 columns."""
+    """Return a convolution around the ends of a row, so that maps of all widths have D / 4
+    columns.
+    """
     padding = (width - _STRIDE) // 2
     return nn.Conv1d(_CHANNELS, _CHANNELS, width, _STRIDE, padding, padding_mode="circular")

@@ -2,7 +2,8 @@
 
 A kind is known by its name, the setting ``encoder.kind``. All but the transformer read vectors of
 words; a package of your own adds one of those with :func:`longtail.methods.register_encoder`, a
-:class:`WordEncoderKind` beside its :class:`~longtail.networks.encoders.word_encoder.WordEncoder`."""
+:class:`WordEncoderKind` beside its
+:class:`~longtail.networks.encoders.word_encoder.WordEncoder`."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ class WordEncoderKind(EncoderKind):
         return kind
 
     def shape(self, vocabulary: int, dimensions: int) -> EncoderShape:
-        """Return the shape of an encoder, for forecasts; its parameters are mostly vectors of words.
+        """Return the shape of an encoder, for forecasts; most parameters are vectors of words.
 
         Args:
             vocabulary: number of words.

@@ -66,7 +66,9 @@ class WordEncoder(TextEncoder):
 
         ``ids`` (B, T) int64, T ≤ ``max_tokens``; ``mask`` (B, T) bool, True at tokens, or None if
         nothing is padded."""
-        hidden = self.read(ids if mask is None else ids.masked_fill(~mask, self.pad))
+        if mask is not None:
+            ids = ids.masked_fill(~mask, self.pad)
+        hidden = self.read(ids)
         return [
             self.layer(hidden.detach() if number in detached else hidden, number)
             for number in layers
@@ -77,7 +79,9 @@ class WordEncoder(TextEncoder):
         raise NotImplementedError
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
-        """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read` gave."""
+        """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read`
+        gave.
+        """
         raise NotImplementedError
 
     def options(self) -> dict[str, int]:
@@ -170,7 +174,10 @@ class SpectralResidual(nn.Module):
     ) -> None:
         super().__init__()
         linear = nn.Linear(columns, width)
-        nn.init.eye_(linear.weight) if identity else nn.init.xavier_uniform_(linear.weight)
+        if identity:
+            nn.init.eye_(linear.weight)
+        else:
+            nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
         self.map = spectral_norm(linear)
         self.activation = activation
@@ -180,9 +187,9 @@ class SpectralResidual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, width) for (B, columns)."""
         through: Tensor = self.activation(self.map(dropout(x, self.rate, self.training)))
-        return through + (
-            x if x.shape[1] == self.width else adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
-        )
+        if x.shape[1] != self.width:
+            x = adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
+        return through + x
 
 
 def make_word_encoder(
@@ -290,7 +297,7 @@ def _arrays(folder: Path, name_of_folder: str) -> dict[str, NDArray[Any]]:
         raise UsageError(f"{name_of_folder}: {error}") from error
 
 
-def _damaged(name_of_folder: str, found: str, expected: str) -> UsageError:
+def _damaged(name_of_folder: str, problem: str, expected: str) -> UsageError:
     return UsageError(
-        f"{name_of_folder}: {found}; expected {expected}; take an undamaged copy of it"
+        f"{name_of_folder}: {problem}; expected {expected}; take an undamaged copy of it"
     )

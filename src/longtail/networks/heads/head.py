@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from longtail.networks.heads.updates import (
     sum_dtype,
 )
 from longtail.networks.losses import NodeLoss
+
+if TYPE_CHECKING:
+    from longtail.networks.heads.label_text import LabelText
 
 __all__ = ["Head", "bits_of", "head_settings"]
 
@@ -58,6 +61,7 @@ class Head(torch.nn.Module):
 
     weight: Tensor
     bias: Tensor
+    text: LabelText | None = None  # composes the rows, where they are not learnt by themselves
 
     def __init__(
         self,
@@ -98,6 +102,10 @@ class Head(torch.nn.Module):
     def learnt(self) -> tuple[Tensor, ...]:
         """Return the tensors that `step` changes beside the optimiser's state."""
         return self.weight, self.bias
+
+    def optimiser_parameters(self) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
+        """Return the parameters for AdamW, with and without weight decay: none, as rows are not."""
+        return [], []
 
     @property
     def nodes(self) -> slice:

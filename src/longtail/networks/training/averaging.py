@@ -88,23 +88,25 @@ class Average:
         """Return ``count`` and the mean, by the weights' position; nothing without a mean."""
         if not self.count:
             return {}
-        means = {
-            str(at): mean.cpu().numpy()
-            if (shard := self._shards[at]) is None
-            else shard.whole(mean)
-            for at, mean in enumerate(self._means)
-        }
-        return {"count": np.array(self.count), **means}
+        arrays = {"count": np.array(self.count)}
+        for at, (mean, shard) in enumerate(zip(self._means, self._shards, strict=False)):
+            if shard is None:
+                arrays[str(at)] = mean.cpu().numpy()
+            else:
+                arrays[str(at)] = shard.whole(mean)
+        return arrays
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take back what :meth:`to_arrays` gave."""
-        self.count = int(arrays["count"]) if arrays else 0
-        for at, mean in enumerate(self._means if arrays else []):
+        self.count = 0
+        if not arrays:
+            return
+        self.count = int(arrays["count"])
+        for at, (mean, shard) in enumerate(zip(self._means, self._shards, strict=False)):
             array = arrays[str(at)]
-            shard = self._shards[at]
-            mean.copy_(
-                torch.from_numpy(np.array(array if shard is None else shard.local_rows(array)))
-            )
+            if shard is not None:
+                array = shard.local_rows(array)
+            mean.copy_(torch.from_numpy(np.array(array)))
 
 
 def _wide(weight: Tensor) -> torch.dtype:

@@ -103,7 +103,7 @@ class Checkpoints:
         self._last = f"checkpoint-{number}"
         self._best = f"best-{number}"
         self._kept: dict[str, NDArray[Any]] | None = None
-        self._found: Folder | None = None
+        self._folder: Folder | None = None
 
     @property
     def enabled(self) -> bool:
@@ -112,9 +112,9 @@ class Checkpoints:
 
     def exists(self) -> bool:
         """Tell whether there is a checkpoint of this input to go on from."""
-        if self._found is None and self._stages is not None:
-            self._found = self._get(self._last)  # kept: verifying reads all of it
-        return self._found is not None
+        if self._folder is None and self._stages is not None:
+            self._folder = self._get(self._last)  # kept: verifying reads all of it
+        return self._folder is not None
 
     def save(
         self,
@@ -137,10 +137,10 @@ class Checkpoints:
         """Put all of them where the checkpoint has them; None if there is no checkpoint of this
         input.
         """
-        if not self.exists() or self._found is None:
+        if not self.exists() or self._folder is None:
             return None
-        folder = self._found
-        self._found = None
+        folder = self._folder
+        self._folder = None
         arrays = folder.arrays(_ARRAYS)
         network.load_arrays(_without(_NETWORK, arrays))
         _load_adamw(optimiser, arrays)

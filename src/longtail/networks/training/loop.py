@@ -91,7 +91,9 @@ class _Run:
         schedule = Schedule.of(settings, len(batches), steps)
         self.total = schedule.total
         # the last one may end early
-        self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs
+        self.n_epochs = settings.epochs
+        if steps:
+            self.n_epochs = -(-steps // len(batches))
         self.stepper = Stepper(network, settings, schedule, seed)
         self.device = self.stepper.device
         self.group = self.stepper.group
@@ -127,7 +129,9 @@ class _Run:
     ) -> History:
         """Run the epochs that are left, and put the best weights into the network."""
         for number in range(start.epoch, self.n_epochs):
-            state = start if number == start.epoch else State(epoch=number)
+            state = State(epoch=number)
+            if number == start.epoch:
+                state = start
             meter = Meter(state.losses, state.documents, state.seconds)
             self._epoch(number, state.batch, meter, stop)
             stop.obey()
@@ -206,7 +210,9 @@ class _Run:
         }
 
     def _save(self, number: int, position: int, meter: Meter, rows: NDArray[np.int64]) -> None:
-        """Write a checkpoint, unless a weight is no longer finite though no loss has shown it yet."""
+        """Write a checkpoint, unless a weight is no longer finite though no loss has shown it
+        yet.
+        """
         # a sum is finite where all are, and takes no memory
         sums = [tensor.detach().sum(dtype=torch.float32) for tensor in self.weights]
         if not torch.stack(sums).isfinite().all():
@@ -222,14 +228,17 @@ class _Run:
             history=self.history,
         )
         self.checkpoints.save(self.network, self.stepper.adamw, state, self.average)
-        self.saved_step = self.step if self.checkpoints.enabled else 0
+        self.saved_step = 0
+        if self.checkpoints.enabled:
+            self.saved_step = self.step
         meter.resume()
 
     def _way_out(self) -> str:
         ways = "try a smaller training.encoder_rate or training.head_rate, which begins anew"
         if not self.saved_step:
             return ways
-        return f"{ways}; the checkpoint after step {self.saved_step} is from before it, for --resume as it was"
+        checkpoint = f"the checkpoint after step {self.saved_step}"
+        return f"{ways}; {checkpoint} is from before it, for --resume as it was"
 
     def _close_epoch(
         self,
@@ -240,7 +249,9 @@ class _Run:
         """Validate, enter the epoch into the history, and keep the weights if it is the best so
         far.
         """
-        valid: dict[str, float | None] = {} if validate is None else dict(validate())
+        valid: dict[str, float | None] = {}
+        if validate is not None:
+            valid.update(validate())
         epoch = Epoch(valid=valid, **self._facts(number, meter))
         best = self.history.best
         best_value = self.history.best_value

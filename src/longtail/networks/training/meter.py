@@ -26,16 +26,20 @@ _ROWS_SHOWN = 8
 
 
 class Diverged(LongtailError):
-    """A loss, gradient or weight that is no longer finite; ``rows`` are the documents of the batch."""
+    """A loss, gradient or weight that is no longer finite; ``rows`` are the documents of the
+    batch.
+    """
 
     def __init__(
         self, what: str, epoch: int, step: int, rows: NDArray[np.int64], way_out: str
     ) -> None:
         shown = ", ".join(map(str, rows[:_ROWS_SHOWN]))
-        more = f", … ({len(rows)} in all)" if len(rows) > _ROWS_SHOWN else ""
-        batch = f"documents {shown}{more}, counted from 0"
+        if len(rows) > _ROWS_SHOWN:
+            shown += f", … ({len(rows)} in all)"
+        batch = f"documents {shown}, counted from 0"
         super().__init__(
-            f"epoch {epoch + 1}, step {step + 1}: {what} is not finite, for the batch of {batch}; {way_out}"
+            f"epoch {epoch + 1}, step {step + 1}: {what} is not finite, for the batch of {batch}; "
+            f"{way_out}"
         )
         self.what = what
         self.epoch = epoch
@@ -70,20 +74,16 @@ class Meter:
         """
         waiting = self._waiting
         self._waiting = []
-        table = (
-            torch.stack([values for *_, values in waiting]).double().cpu().numpy()
-            if waiting
-            else ()
-        )
+        table: Sequence[NDArray[np.float64]] = ()
+        if waiting:
+            table = list(torch.stack([values for *_, values in waiting]).double().cpu().numpy())
         for (step, rows, _), values in zip(waiting, table, strict=True):
             wrong = np.flatnonzero(~np.isfinite(values))
             if wrong.size:
                 level = int(wrong[0])
-                what = (
-                    f"the loss of {self._names[level]}"
-                    if level < len(self._names)
-                    else "the gradient"
-                )
+                what = "the gradient"
+                if level < len(self._names):
+                    what = f"the loss of {self._names[level]}"
                 return what, step, rows
             self.documents += len(rows)
             # one by one: a resumed sum is the same
@@ -111,10 +111,9 @@ def peak_gib(device: torch.device) -> float:
     """Return the most memory in use so far, in GiB: of the device, or of the process where that is
     the CPU.
     """
-    on_gpu = device.type == "cuda"
-    return (
-        torch.cuda.max_memory_allocated(device) if on_gpu else 1e6 * reporting.peak_memory_mb()
-    ) / 2**30
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return 1e6 * reporting.peak_memory_mb() / 2**30
 
 
 def epoch_line(epoch: Epoch, documents_left: int) -> str:
@@ -128,9 +127,11 @@ def epoch_line(epoch: Epoch, documents_left: int) -> str:
         for name, value in epoch.valid.items()
         if name.startswith(RECALL) and value is not None
     ]
-    valid += f", shortlists keep {' and '.join(recalls)}" if recalls else ""
+    if recalls:
+        valid += f", shortlists keep {' and '.join(recalls)}"
     left = documents_left / max(epoch.samples_per_s, 1e-9)
     speed = (
         f"{epoch.samples_per_s:,.0f} documents/s, {epoch.peak_gib:.1f} GiB, rate {epoch.rate:.2g}"
     )
-    return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({epoch.seconds:.1f} s, {left / 60:.1f} min left)"
+    time = f"{epoch.seconds:.1f} s, {left / 60:.1f} min left"
+    return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({time})"

@@ -57,7 +57,9 @@ class Schedule:
         if rising is not None:
             return _cosine(_FIRST, 1.0, rising)
         falling = self._falling(step)
-        last = _LAST if self.shape == "cosine" else _LAST_OF_CYCLE
+        last = _LAST_OF_CYCLE
+        if self.shape == "cosine":
+            last = _LAST
         if falling is None:
             return 1.0
         return _cosine(1.0, last, falling)

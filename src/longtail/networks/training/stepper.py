@@ -127,12 +127,13 @@ class Stepper:
         total = torch.zeros((), device=self.device)
         try:
             for whole in batch.split(self.micro_batch * self.group.size):
-                part = _own(whole, self.group)
+                part = _part_of(whole, self.group)
                 with arithmetic(self.settings.precision, self.device):
                     losses = self.network.losses(part.to(self.device))
                 names = list(losses)
                 shares = torch.stack(list(losses.values())) * (len(part) / len(batch))
-                shares = shares if len(part) else shares.nan_to_num()  # the mean of nothing
+                if not len(part):
+                    shares = shares.nan_to_num()  # the mean of nothing
                 torch.autograd.backward(shares.sum())
                 total = total + shares.detach()
         except torch.OutOfMemoryError:
@@ -152,8 +153,9 @@ class Stepper:
         # the others are in the middle of the step, and cannot run it again
         if self.group.size > 1 and at_a_time > 1:
             ways = [f"training.micro_batch={at_a_time // 2} and --resume", *advice]
-            found = f"step {number + 1}, rank {self.group.rank}: out of memory with {at_a_time} documents at a time"
-            raise OutOfMemory(f"{found}; try {', or '.join(ways)}")
+            position = f"step {number + 1}, rank {self.group.rank}"
+            problem = f"{position}: out of memory with {at_a_time} documents at a time"
+            raise OutOfMemory(f"{problem}; try {', or '.join(ways)}")
         if at_a_time == 1:
             ways = ["a smaller encoder.max_tokens, shortlist or encoder", *advice]
             raise OutOfMemory(
@@ -161,11 +163,11 @@ class Stepper:
                 f"try {', or '.join(ways)}"
             )
         self.micro_batch = at_a_time // 2
-        found = f"step {number + 1}: out of memory with {at_a_time} documents at a time"
+        problem = f"step {number + 1}: out of memory with {at_a_time} documents at a time"
         now = (
             f"going on with {self.micro_batch} (training.micro_batch={self.micro_batch} begins so)"
         )
-        log.warning("%s", "; ".join([found, now, *advice]))
+        log.warning("%s", "; ".join([problem, now, *advice]))
 
     def _update(
         self, heads: Sequence[Any], seeds: Sequence[int], factor: float, beta1: float
@@ -195,12 +197,14 @@ def _savings(heads: Sequence[Any], settings: Training) -> list[str]:
     return ways
 
 
-def _own(batch: Batch, group: ProcessGroup) -> Batch:
+def _part_of(batch: Batch, group: ProcessGroup) -> Batch:
     """Return this rank's documents of a batch, which may be none; padded as the whole is."""
     if group.size == 1:
         return batch
     part = group.part(len(batch))
-    mask = None if batch.mask is None else batch.mask[part]
+    mask = batch.mask
+    if mask is not None:
+        mask = mask[part]
     return Batch(
         batch.ids[part],
         mask,
