@@ -124,7 +124,7 @@ def only(both, name):
 
 def measured(train, test, labels, tree, repeat):
     few = slice(0, 300)
-    options = tree, CONFIG, 0, Work(None, "")
+    options = tree, CONFIG, 0, Work()
     fit_ranker(train.take(few), labels[few], *options).search(test.take(few), CONFIG.search, K)
     train_s, ranker = least(lambda: fit_ranker(train, labels, *options), repeat)
     search_s, _ = least(lambda: ranker.search(test, CONFIG.search, K), 3 * repeat)

@@ -180,7 +180,7 @@ def build(folder: Path, options: argparse.Namespace) -> dict:
             if depth < tree.n_levels - 1:
                 levels.append(level.solve((0, len(offsets) - 1)))
             else:
-                levels.append(fit_shards(level, f"ranker-0-{depth}", Work(stages, "0" * 64)))
+                levels.append(fit_shards(level, f"ranker-0-{depth}", Work(stages)))
             seconds[f"level_{depth + 1}_s"] = round(time.perf_counter() - start, 1)
         start = time.perf_counter()
         counts = (

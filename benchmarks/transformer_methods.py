@@ -30,7 +30,7 @@ import longtail as lt
 from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
-from longtail.methods import configure
+from longtail.methods import METHODS, configure
 from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import predict, train
 
@@ -131,8 +131,11 @@ def kept_or_fitted(documents, name, folder, arguments):
 
 def fitted(documents, method, settings, arguments):
     """Return the model and the seconds of its training."""
-    encoder = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
-    config = configure(method, None, settings, encoder, *map(parse_assignment, arguments.set))
+    given_settings = {"seed": arguments.seed}
+    if METHODS[method].network or settings:
+        given_settings["encoder"] = {"name": arguments.encoder}
+    assignments = map(parse_assignment, arguments.set)
+    config = configure(method, None, settings, given_settings, *assignments)
     begin = time.perf_counter()
     model = train(documents, config, device=arguments.device)
     return model, time.perf_counter() - begin

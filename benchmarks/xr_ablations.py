@@ -28,7 +28,12 @@ from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.models.model import Facts, Model
-from longtail.networks.fitting import combined_features, fit_network
+from longtail.networks.fitting import (
+    combined_features,
+    fit_network,
+    network_tree,
+    untrained_network,
+)
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import hold_out
@@ -90,17 +95,19 @@ def measured(row, documents, test, arguments):
     encoder = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
     config = configure(method, None, encoder, settings, *map(parse_assignment, arguments.set))
     fitted, held_out = hold_out(documents, config)
-    run = Run(config, Work.begin(None, config), device=arguments.device)
+    run = Run(config, Work(), device=arguments.device)
     begin = time.perf_counter()
     vectoriser, features = text_features(fitted, run)
-    network = fit_network(fitted, features, vectoriser, run)
+    tree = network_tree(fitted, features, vectoriser, run)
+    network = fit_network(fitted, untrained_network(fitted, run), tree, run)
     seconds = time.perf_counter() - begin
     for kind in kinds:
         asked = replace_settings(config, features=kind)
         combined = combined_features(fitted, features, network, run._replace(config=asked))
-        rankers = ranker_family(asked).fit(
-            TrainingPoints(fitted, combined, vectoriser), run._replace(config=asked)
-        )
+        points = TrainingPoints(fitted, combined, vectoriser)
+        family = ranker_family(asked)
+        trees = family.label_trees(points, run._replace(config=asked))
+        rankers = family.fit(points._replace(trees=trees), run._replace(config=asked))
         widths = combined.sparse.shape[1], combined.dense.shape[1]
         facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *widths)
         words = None if kind == "dnn" else vectoriser

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from cli_reference import plain
 from longtail.config import Config, Stage, settings
-from longtail.methods import METHODS, configure
+from longtail.methods import METHODS, configure, is_read, settings_read
 
 __all__ = ["settings_reference", "values"]
 
@@ -22,11 +22,11 @@ _HEAD = """# Settings
 
 Every setting of every method, with what it may be and its default. A setting is given as `--set tree.branching=32`,
 in a TOML file (`-c settings.toml`, one table a group) or from Python (`lt.Longtail("xr-linear", tree={"branching":
-32})`). Later ones win: defaults, then those of the method, of `--preset`, of the file, of `--set`. A method does not
-read all of them.
+32})`). Later ones win: defaults, then those of the method, of `--preset`, of the file, of `--set`. A setting that the
+method does not read is refused, with the methods that read it.
 
-`longtail methods NAME` prints the settings of one method as such a file. A second line in the last column says what
-methods have in place of the default.
+`longtail methods NAME` prints the settings that a method reads as such a file. A second line in the last column says
+what methods have in place of the default.
 """
 _KINDS = {
     int: "whole number",
@@ -50,11 +50,29 @@ def settings_reference() -> str:
             prefix = (
                 f"{name}.0." if get_origin(hints[name]) is Annotated else f"{name}."
             )  # a list: its first block
-            parts.append(f"\n## {name}\n\n{plain(stage.__doc__)}\n")
+            parts.append(f"\n## {name}\n\n{plain(stage.__doc__)}\n\n{_readers(prefix, stage)}\n")
             parts.append(
                 "\n".join(_table(stage, prefix, stage.__struct_fields__, defaults, others))
             )
     return "\n".join(parts) + "\n"
+
+
+def _readers(prefix: str, stage: type[Stage]) -> str:
+    """Return the methods that read all settings of a group, or some of them."""
+    fields = [f"{prefix}{field}" for field in stage.__struct_fields__]
+    all_of = list[str]()
+    some_of = list[str]()
+    for name in METHODS:
+        read = settings_read(configure(name, None))
+        count = sum(is_read(path, read) for path in fields)
+        if count == len(fields):
+            all_of.append(name)
+        elif count:
+            some_of.append(name)
+    line = f"Read by {_methods(all_of)}." if all_of else "Read by no method as it is."
+    if some_of:
+        line += f" Some of them are read by {_methods(some_of)}."
+    return line
 
 
 def _stage(hint: Any) -> type[Stage] | None:

@@ -35,6 +35,7 @@ from longtail.models.ranking_model import RankingModel
 from longtail.networks.fitting import (
     combined_features,
     encoder_hash,
+    feature_inputs,
     fit_network,
     kept_network,
     label_hints,
@@ -45,6 +46,7 @@ from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.search.predictions import Predictions
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
+from longtail.steps.inputs import DOCUMENTS, ENCODER, GIVEN_LOSS, HIERARCHY, VALIDATION
 from longtail.steps.run import Run
 from longtail.steps.text import log_unread_label_texts, text_features
 from longtail.steps.trees import kept_label_graph, with_label_points
@@ -94,7 +96,8 @@ def train(
     )
     features = combined_features(labelled, features, network, run)  # Φcat
     hints = partial(label_hints, labelled, network, run)
-    points = TrainingPoints(labelled, features, vectoriser, hints)
+    inputs = feature_inputs(config)
+    points = TrainingPoints(labelled, features, vectoriser, hints, inputs=inputs)
     family = ranker_family(config)
     trees = family.label_trees(points, run)  # label features, label trees
     rankers = family.fit(points._replace(trees=trees), run)
@@ -191,11 +194,11 @@ def _start(
     device: str,
     loss: Callable[..., Any] | None = None,
 ) -> Run:
-    """Open the run; its stages are keyed by a hash of all their inputs."""
-    inputs: list[object] = [fitted, parents]
+    """Open the run; its stages are keyed by their inputs."""
+    data: dict[str, object] = {DOCUMENTS: fitted, HIERARCHY: parents}
     if uses_encoder(config):
-        inputs += [valid, encoder_hash(config)]
+        data |= {VALIDATION: valid, ENCODER: encoder_hash(config)}
     if loss is not None:
         name = getattr(loss, "__qualname__", type(loss).__qualname__)
-        inputs.append([getattr(loss, "__module__", ""), name])
-    return Run(config, Work.begin(stages, config, *inputs), parents, valid, device, loss)
+        data[GIVEN_LOSS] = [getattr(loss, "__module__", ""), name]
+    return Run(config, Work.begin(stages, config, data), parents, valid, device, loss)

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import longtail as lt
 from longtail.features.matrix import prepared_rows
-from longtail.methods import configure
+from longtail.methods import METHODS, configure
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
 from longtail.steps.trees import label_trees
@@ -85,10 +85,15 @@ def groups(with_text, tmp_path_factory):
     encoder = write_encoder(
         tmp_path_factory.mktemp("encoder"), with_text[0].texts, width=16, vocabulary=500
     )
-    return {
-        "encoder": {"name": str(encoder), "max_tokens": 24},
-        "training": {"epochs": 1, "batch_size": 32, "head_rate": 3e-3, "encoder_rate": 1e-3},
-    }
+    training = {"epochs": 1, "batch_size": 32, "head_rate": 3e-3, "encoder_rate": 1e-3}
+
+    def of(method):
+        settings = {"encoder": {"name": str(encoder), "max_tokens": 24}}
+        if METHODS[method].network:
+            settings["training"] = training
+        return settings
+
+    return of
 
 
 @pytest.mark.parametrize("method", LINEAR)
@@ -195,15 +200,17 @@ class TestBesideVectors:
     @pytest.mark.usefixtures("one_thread")
     def test_lengths_change_nothing(self, with_text, groups, method, more):
         train, test = with_text
-        expected = lt.Longtail(method, **groups, **more).fit(train)
+        expected = lt.Longtail(method, **groups(method), **more).fit(train)
         assert expected.model.facts.n_columns == train.features.shape[1]
         assert expected.model.rankers
-        found = lt.Longtail(method, **groups, **more).fit(scaled(train, powers_of_two(N_TRAIN, 1)))
+        found = lt.Longtail(method, **groups(method), **more).fit(
+            scaled(train, powers_of_two(N_TRAIN, 1))
+        )
         assert_same(found.predict(scaled(test, powers_of_two(N_TEST, 2))), expected.predict(test))
 
     def test_both_blocks_have_their_length(self, with_text, groups):
         train, test = with_text
-        model = lt.Longtail("xr-linear", features="cat", **groups).fit(
+        model = lt.Longtail("xr-linear", features="cat", **groups("xr-linear")).fit(
             scaled(train, factors(N_TRAIN, 1))
         )
         found = model.model.features(scaled(test, factors(N_TEST, 2)))
@@ -225,9 +232,7 @@ class TestFeaturesOfLabelTexts:
 
         def order(label_features: sparse.csr_array) -> list[int]:
             documents = replace(data[0], label_features=label_features)
-            run = Run(
-                configure("xr-linear", None, {"label_features": {"kind": kind}}), Work(None, "")
-            )
+            run = Run(configure("xr-linear", None, {"label_features": {"kind": kind}}), Work())
             features = text_features(documents, run)[1]
             return label_trees(documents, features, None, run, {"tree-0": 0})[0].order.tolist()
 

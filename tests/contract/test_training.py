@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import prod
 
 import numpy as np
@@ -288,8 +289,18 @@ class TestResume:
         assert contents(tmp_path / "m") == contents(model)
         assert {path.name for path in tmp_path.iterdir()} == {"m", "m.run.jsonl"}
 
-    @pytest.mark.parametrize("change", [["--set", "tree.branching=4"], ["--seed", "5"]])
-    def test_not_with_other_settings(self, run, files, tmp_path, monkeypatch, caplog, change):
+    @pytest.mark.parametrize(
+        ("change", "kept"),
+        [
+            (["--seed", "5"], []),  # other documents are held out
+            (["--set", "tree.branching=4"], ["features"]),
+            (["--set", "ranker.cost_positive=2"], ["features", "tree-0"]),
+            (["--set", "search.beam_size=3"], ["features", "tree-0", "ranker-0-0", "ranker-0-1"]),
+        ],
+    )
+    def test_what_does_not_depend_on_a_changed_setting_is_kept(
+        self, run, files, tmp_path, monkeypatch, caplog, change, kept
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(
                 pipeline,
@@ -299,8 +310,11 @@ class TestResume:
             assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 130
         done = run("train", files / "train.jsonl", "-o", tmp_path / "m", "--resume", *change)
         assert done.code == 0
-        assert "made again: its input has changed" in caplog.text
-        assert "taken over" not in caplog.text
+        assert re.findall(r"stage (\S+): taken over", caplog.text) == kept
+        again = re.findall(r"stage (\S+) is made again: its input has changed", caplog.text)
+        assert kept + again == ["features", "tree-0", "ranker-0-0", "ranker-0-1"]
+        assert run("train", files / "train.jsonl", "-o", tmp_path / "alone", *change).code == 0
+        assert contents(tmp_path / "m") == contents(tmp_path / "alone")
 
     def test_not_unless_asked(self, run, files, tmp_path, monkeypatch, caplog):
         with monkeypatch.context() as patch:

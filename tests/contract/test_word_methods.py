@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 import longtail as lt
 from longtail.features.word_tokens import words_of
-from longtail.methods import METHODS, configure
+from longtail.methods import METHODS, configure, is_read, settings_read
 from longtail.networks.attention import AttentionLevel
 from longtail.networks.cascade import CascadeXML
 from longtail.pipeline import predict
@@ -60,11 +60,16 @@ def data(files):
     return train, lt.read(files / "test.jsonl", labels=train.labels, unknown="drop")
 
 
-def options(*more, **groups):
+def settings_of(method):
+    """Return the settings of the tests, as far as the method reads them."""
+    read = settings_read(configure(method))
+    return {name: group for name, group in SETTINGS.items() if is_read(name, read)}
+
+
+def options(*more, method="astec", **groups):
     """Return --set for the settings of the tests, with those of ``groups`` on top."""
-    merged = {
-        name: {**SETTINGS.get(name, {}), **groups.get(name, {})} for name in {**SETTINGS, **groups}
-    }
+    base = settings_of(method)
+    merged = {name: {**base.get(name, {}), **groups.get(name, {})} for name in {**base, **groups}}
     sets = [
         f"{name}.{key}={value}" for name, group in merged.items() for key, value in group.items()
     ]
@@ -79,7 +84,14 @@ def model(run, files):
         folder = files / method
         if not folder.exists():
             done = run(
-                "-q", "train", files / "train.jsonl", "--method", method, "-o", folder, *options()
+                "-q",
+                "train",
+                files / "train.jsonl",
+                "--method",
+                method,
+                "-o",
+                folder,
+                *options(method=method),
             )
             assert (done.code, done.out) == (0, "")
         return folder
@@ -88,7 +100,7 @@ def model(run, files):
 
 
 def fitted(method, documents, **settings):
-    return lt.Longtail(method, threads=1, **{**SETTINGS, **settings}).fit(documents)
+    return lt.Longtail(method, threads=1, **{**settings_of(method), **settings}).fit(documents)
 
 
 def same(ours, theirs):
@@ -176,7 +188,7 @@ class TestWordVectors:
 
     @pytest.mark.parametrize("method", NETWORKS)
     def test_they_are_what_training_begins_with(self, run, files, vectors, tmp_path, method):
-        given = options(encoder={"name": vectors}, training={"encoder_rate": 1e-6})
+        given = options(method=method, encoder={"name": vectors}, training={"encoder_rate": 1e-6})
         assert (
             run(
                 "-q",
@@ -259,7 +271,7 @@ class TestOthers:
     @pytest.mark.parametrize("method", ["astec", "inceptionxml-lf"])
     def test_label_points(self, run, files, model, tmp_path, caplog, method):
         where = [files / "train.jsonl", "--method", method, "-o", tmp_path / "m"]
-        assert run("train", *where, "--gandalf", *options()).code == 0
+        assert run("train", *where, "--gandalf", *options(method=method)).code == 0
         assert "labels as documents" in caplog.text
         found, plain = lt.load(tmp_path / "m").model, lt.load(model(method)).model
         assert found.facts.documents == plain.facts.documents
@@ -294,7 +306,7 @@ class TestResume:
     """What was interrupted between phases, or inside the second one, ends with the bytes of a run that was not."""
 
     def trained(self, data, method, folder, resume=False):
-        config = configure(method, None, SETTINGS)
+        config = configure(method, None, settings_of(method))
         train_to_folder(data[0], folder, config, resume=resume, threads=1)
 
     @pytest.mark.parametrize("inside", [False, True], ids=["between", "inside"])

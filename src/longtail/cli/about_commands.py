@@ -26,7 +26,8 @@ _DEMO_TEXT = (
 @app.command(epilog="Example: longtail methods xr-linear > settings.toml")
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Show one method with every setting, as TOML.")
+        str | None,
+        typer.Argument(help="Show one method with every setting that it reads, as TOML."),
     ] = None,
     preset: Preset = None,
     config: ConfigFile = None,
@@ -37,8 +38,7 @@ def methods(
     from msgspec import to_builtins
 
     from longtail.cli.terminal import print_json, print_table
-    from longtail.config import to_toml
-    from longtail.methods import METHODS, configure, load_plugins, method
+    from longtail.methods import METHODS, configure, load_plugins, method, method_toml
 
     if name is None and (preset or config or set_):
         raise UsageError(
@@ -64,7 +64,7 @@ def methods(
         print_json(to_builtins(resolved) | about)
         return
     print(f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n")
-    print(to_toml(resolved, sources), end="")
+    print(method_toml(resolved, sources), end="")
     if about.get("deviations"):
         print("\n# Deviations from the authors' recipe:")
         print("\n".join(f"# - {deviation}" for deviation in about["deviations"]))

@@ -184,7 +184,7 @@ def _of_data(documents: Dataset, config: Config, with_graph: bool) -> _Source:
 
     graph = None
     if with_graph:
-        graph = label_graph_of(documents, config, Work.begin(None, config))
+        graph = label_graph_of(documents, config, Work())
     return _Source(documents.labels, documents.label_counts, graph)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -259,16 +259,26 @@ def read_toml(path: Path | str) -> SettingsFile:
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
 
 
-def to_toml(config: Config, sources: Mapping[str, str] | None = None) -> str:
+def to_toml(
+    config: Config,
+    sources: Mapping[str, str] | None = None,
+    is_written: Callable[[str], bool] = lambda path: True,
+) -> str:
     """Return the config as TOML, every setting with its documentation: a file for ``-c`` to start
     from.
 
-    ``sources`` tells, by path, where a value was taken from; it stands in brackets behind the
-    documentation."""
+    Args:
+        config: resolved settings.
+        sources: where values were taken from, by path; written in brackets behind the
+            documentation.
+        is_written: whether the setting at a path is written.
+    """
     known = sources or {}
     out = []
     section = ""
     for setting in settings(config):
+        if not is_written(setting.path):
+            continue
         head, _, key = setting.path.rpartition(".")
         if head != section:
             section = head

@@ -5,6 +5,7 @@ over it.
 from __future__ import annotations
 
 from longtail.methods.catalogue import Method
+from longtail.methods.reads import is_read, method_toml, settings_read, unread_message
 from longtail.methods.registry import (
     METHODS,
     load_plugins,
@@ -31,8 +32,10 @@ __all__ = [
     "classifiers_alone",
     "configure",
     "encoder_of",
+    "is_read",
     "load_plugins",
     "method",
+    "method_toml",
     "network_of",
     "network_ranks",
     "ranks_alone",
@@ -41,5 +44,7 @@ __all__ = [
     "register_method",
     "register_network",
     "register_ranker",
+    "settings_read",
+    "unread_message",
     "uses_encoder",
 ]

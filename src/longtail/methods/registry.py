@@ -33,6 +33,7 @@ __all__ = [
     "network_family",
     "network_names",
     "ranker_family",
+    "ranker_reads",
     "register_encoder",
     "register_method",
     "register_network",
@@ -98,6 +99,12 @@ _RANKERS = _Registry(
         "neighbours": "longtail.rankers.neighbours:NeighboursFamily",
     },
 )
+# of the rankers above, which load compiled code: settings are checked without it
+_RANKER_READS = {
+    "tree": frozenset({"label_features", "ranker", "search", "tree"}),
+    "forest": frozenset({"forest"}),
+    "neighbours": frozenset({"neighbours"}),
+}
 _NETWORKS = _Registry(
     "network",
     {
@@ -128,6 +135,13 @@ def ranker_family(name: str) -> RankerFamily:
     """Return a family of linear rankers by name."""
     family: RankerFamily = _RANKERS.get(name)
     return family
+
+
+def ranker_reads(name: str) -> frozenset[str]:
+    """Return the groups and settings that a family of linear rankers reads."""
+    if name in _RANKER_READS:
+        return _RANKER_READS[name]
+    return ranker_family(name).reads
 
 
 def register_network(family: NetworkFamily) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import Method, Settings
+from longtail.methods.reads import check_settings_are_read
 from longtail.methods.registry import METHODS, encoder_kind, load_plugins, network_family
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     """Return the resolved settings of a method: its own, then the preset's, then each of
     ``overrides``.
 
-    A preset that is named among ``overrides``, as in a file that ``longtail methods`` printed,
-    counts like ``preset``."""
+    Settings that the method does not read are refused. A preset that is named among ``overrides``,
+    as in a file that ``longtail methods`` printed, counts like ``preset``."""
     of_method = [settings for settings in overrides if settings.get("method") == name]
     entry = method(name, file_of(of_method, "method"))
     presets = [settings.get("preset") for settings in overrides]
@@ -133,4 +134,5 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     if config.preset != (preset or ""):
         problem = f"preset: found {config.preset!r} among the settings for '{preset}'"
         raise ConfigError(f"{file_of(overrides, 'preset')}{problem}; expected one of them")
+    check_settings_are_read(config, sources)
     return config

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from longtail.config import to_toml
-from longtail.methods import METHODS
+from longtail.methods import METHODS, method_toml
 from longtail.models.model import Model
 from longtail.models.ranking_model import RankingModel
 from longtail.rankers import ranker_family
@@ -65,7 +64,7 @@ def card_rows(model: Model) -> dict[str, str]:
 
 def model_card(model: Model) -> str:
     """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use
-    it, all settings.
+    it, all settings that the method reads.
     """
     entry = METHODS[model.config.method]
     lines = [
@@ -80,5 +79,5 @@ def model_card(model: Model) -> str:
             which = "the documents held out"
         lines.append(f"## Measured on {which}\n\n```\n{model.metrics}\n```")
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
-    lines.append(f"## Settings\n\n```toml\n{to_toml(model.config).strip()}\n```")
+    lines.append(f"## Settings\n\n```toml\n{method_toml(model.config).strip()}\n```")
     return "\n\n".join(lines) + "\n"

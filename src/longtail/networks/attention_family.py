@@ -20,6 +20,7 @@ from longtail.networks.layout import (
     scored_nodes,
     word_widths,
 )
+from longtail.steps.inputs import Inputs, settings_in
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,24 @@ class AttentionFamily(NetworkFamily):
     """AttentionXML."""
 
     name = "attention"
-    reads = frozenset({"cascade", "encoder", "label_features", "recursive", "training", "tree"})
+    reads = frozenset(
+        {
+            "cascade.classifier",
+            "cascade.combine",
+            "cascade.last_level",
+            "cascade.levels",
+            "cascade.warm_start",
+            "encoder",
+            "label_features",
+            "recursive.dropout",
+            "recursive.epochs",
+            "recursive.shortlist",
+            "recursive.steps",
+            "recursive.warmup_steps",
+            "training",
+            "tree",
+        }
+    )
     ranks = True
 
     def check(self, config: Config) -> None:
@@ -58,6 +76,14 @@ class AttentionFamily(NetworkFamily):
     def check_processes(self, config: Config) -> None:
         """Refuse to be trained by several processes."""
         raise not_shared(config, "a network that is trained level by level")
+
+    def inputs(self, config: Config) -> Inputs:
+        """Return the settings of the levels."""
+        return settings_in("recursive")
+
+    def level_inputs(self) -> Inputs:
+        """Return the settings that :meth:`levels` reads."""
+        return settings_in("cascade.last_level", "cascade.levels")
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return ``cascade.levels``, else those of ``tree.levels``, else as the number of labels

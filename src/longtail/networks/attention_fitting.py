@@ -90,7 +90,7 @@ class _LevelTraining:
             self._train(level, [*above, level], length)
             return level.to_arrays()
 
-        level.load_arrays(self.run.work.arrays(f"attention-{t}", make))
+        level.load_arrays(self.run.work.arrays(f"attention-{t}", make, self.run.inputs))
         level.parents = None
         level.heads[0].drop_optimiser_state()
         return level
@@ -139,7 +139,8 @@ class _LevelTraining:
         def make() -> dict[str, np.ndarray]:
             return {"nodes": self._matcher(levels).match(self.run.tokens, None, self._most)[1]}
 
-        return self.run.work.arrays(f"attention-chosen-{len(levels) - 1}", make)["nodes"]
+        name = f"attention-chosen-{len(levels) - 1}"
+        return self.run.work.arrays(name, make, self.run.inputs)["nodes"]
 
     def _matcher(self, levels: Sequence[AttentionLevel]) -> Matcher:
         return Matcher(

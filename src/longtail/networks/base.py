@@ -23,6 +23,7 @@ from longtail.config import Config, Training, Tree
 from longtail.errors import UsageError
 from longtail.features.encoder_folder import EncoderShape
 from longtail.methods.family import Family, around
+from longtail.steps.inputs import EVERYTHING, Inputs
 
 if TYPE_CHECKING:
     import torch
@@ -127,12 +128,13 @@ class NetworkRun:
     work: Work
     valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
     loss: Loss | None = None  # given from Python, in the place of ``training.loss``
+    inputs: Inputs = EVERYTHING  # of the trained network
 
     def checkpoints(self, number: int) -> Checkpoints:
         """Return the checkpoints of the network ``number`` of this run."""
         from longtail.networks.training.checkpoints import Checkpoints
 
-        return Checkpoints(self.work.stages, self.work.input_hash, number)
+        return Checkpoints(self.work.stages, self.work.key(self.inputs), number)
 
 
 class NetworkPlan(NamedTuple):
@@ -213,6 +215,21 @@ class NetworkFamily(Family):
             settings: the content of ``config.json``, as any version has written it.
         """
         return settings
+
+    def inputs(self, config: Config) -> Inputs:
+        """Return the settings that the network is trained by, beside those of the documents, the
+        encoder, the label tree and ``training``; these are inputs of its stages anyway.
+
+        A family that does not declare them is trained again after any change.
+
+        Args:
+            config: resolved settings.
+        """
+        return EVERYTHING
+
+    def level_inputs(self) -> Inputs:
+        """Return the settings that :meth:`tree_settings` reads beside those of ``tree``."""
+        return EVERYTHING
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return the nodes of each level above the labels in the network's label tree; none: labels

@@ -32,6 +32,7 @@ from longtail.networks.layout import (
     scores_all_labels,
     word_widths,
 )
+from longtail.steps.inputs import GRAPH_INPUTS, Inputs, settings_in
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +65,7 @@ _DROPOUTS = {2: (0.3, 0.4), 3: (0.3, 0.3, 0.4), 4: (0.2, 0.25, 0.4, 0.5)}
 # LightXML's
 _LAST_LAYERS = 5
 _CONCAT_DROPOUT = 0.5
+_AFTER_TRAINING = settings_in("cascade.classifier", "cascade.combine", "cascade.warm_start")
 
 
 class CascadeFamily(NetworkFamily):
@@ -131,6 +133,18 @@ class CascadeFamily(NetworkFamily):
     def reads_label_texts(self, config: Config) -> bool:
         """Return whether initial rows, or classifiers, are made of the labels' words."""
         return config.cascade.label_rows == "centroid+text" or config.label_text.parts != ("free",)
+
+    def inputs(self, config: Config) -> Inputs:
+        """Return the settings but for those that are read after the training."""
+        inputs = settings_in("cascade", "label_text") - _AFTER_TRAINING
+        if "graph" in config.label_text.parts:
+            inputs |= GRAPH_INPUTS
+        return inputs
+
+    def level_inputs(self) -> Inputs:
+        """Return the settings that :meth:`levels` and :meth:`tree_settings` read."""
+        cascade = settings_in("cascade.last_level", "cascade.levels", "cascade.merge")
+        return cascade | settings_in("encoder.kind", "label_text.phases")
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return ``cascade.levels``, else those of the linear classifiers' tree, else as the number

@@ -174,7 +174,7 @@ class _CascadeTraining:
             return ranker.network.to_arrays()
 
         with logged_stage(stage) as note:
-            arrays = run.work.together(stage, make)
+            arrays = run.work.together(stage, make, run.inputs)
             group = current_group()
             if group.size > 1 and group.is_first:
                 trained = self._in_one_process(ranker.tree, config)
@@ -231,7 +231,7 @@ class _CascadeTraining:
             ).to_arrays()
 
         with logged_stage("tree by label words") as note:
-            tree = LabelTree.from_arrays(run.work.arrays("tree-words", make))
+            tree = LabelTree.from_arrays(run.work.arrays("tree-words", make, run.inputs))
             note(" → ".join(f"{width:,}" for width in tree.widths))
         return tree
 

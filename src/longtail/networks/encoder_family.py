@@ -28,7 +28,7 @@ class EncoderFamily(NetworkFamily):
     """An encoder as it is, whose last layer's vector is the document's."""
 
     name = "encoder"
-    reads = frozenset({"encoder", "training"})
+    reads = frozenset({"encoder", "training.precision"})
 
     def check(self, config: Config) -> None:
         """Refuse encoders that are not pretrained."""

@@ -19,14 +19,22 @@ from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.methods import classifiers_alone, network_of, ranks_alone, uses_encoder
-from longtail.networks.base import NetworkRun
+from longtail.networks.base import NetworkFamily, NetworkRun
 from longtail.rankers.base import LabelHints
 from longtail.reporting import logged_stage
 from longtail.steps.held_out import with_known_labels
+from longtail.steps.inputs import (
+    ENCODER,
+    GIVEN_LOSS,
+    TRAINING,
+    VALIDATION,
+    Inputs,
+    settings_in,
+)
 from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
-from longtail.steps.trees import label_trees
-from longtail.steps.work import Work
+from longtail.steps.text import text_inputs
+from longtail.steps.trees import label_trees, point_inputs, tree_inputs
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
@@ -38,9 +46,11 @@ if TYPE_CHECKING:
 __all__ = [
     "combined_features",
     "encoder_hash",
+    "feature_inputs",
     "fit_network",
     "kept_network",
     "label_hints",
+    "network_inputs",
     "network_tree",
     "untrained_network",
     "with_levels",
@@ -78,11 +88,14 @@ def network_tree(
     documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run
 ) -> LabelTree | None:
     """Return the label tree that the network is trained on; None for methods without a network."""
-    if network_of(run.config) is None:
+    family = network_of(run.config)
+    if family is None:
         return None
     levels = with_levels(run.config, documents.n_labels)
     seeds = {"tree-network": run.config.seed}
-    [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
+    inputs = _network_tree_inputs(run.config, family)
+    run = run._replace(config=levels)
+    [tree] = label_trees(documents, features, vectoriser, run, seeds, inputs)
     return tree
 
 
@@ -113,11 +126,25 @@ def fit_network(
     loss = None
     if run.loss is not None:
         loss = loss_of(run.loss)
+    inputs = network_inputs(config, family)
     network = family.fit(
-        NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss)
+        NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss, inputs)
     )
     current_group().leave()
     return network
+
+
+def _network_tree_inputs(config: Config, family: NetworkFamily) -> Inputs:
+    """Return the inputs of the label tree of a network."""
+    return tree_inputs(config, text_inputs(config)) | family.level_inputs()
+
+
+def network_inputs(config: Config, family: NetworkFamily) -> Inputs:
+    """Return the inputs of the trained network, and of its checkpoints."""
+    encoder = settings_in("encoder") - settings_in("encoder.weight")
+    common = encoder | TRAINING | settings_in("seed") | {VALIDATION, ENCODER, GIVEN_LOSS}
+    of_tree = _network_tree_inputs(config, family)
+    return common | family.inputs(config) | token_inputs(config) | of_tree
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
@@ -144,14 +171,14 @@ def untrained_network(documents: Dataset, run: Run) -> Untrained | None:
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
     with logged_stage("tokens") as note:
-        tokens = _tokens(documents, tokeniser, run.work)
+        tokens = _tokens(documents, tokeniser, run)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
     network = LastLayer(encoder).to(choose_device(run.device))
     return Untrained(Embedder(tokeniser, network, config.training.precision), tokens)
 
 
-def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
+def _tokens(documents: Dataset, tokeniser: Tokeniser, run: Run) -> Tokens:
     """Return the tokens of the documents of a network, made once: from their stage, or memory where
     none is kept.
     """
@@ -160,7 +187,31 @@ def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
     def make() -> dict[str, np.ndarray]:
         return tokeniser(documents.document_texts()).to_arrays()
 
-    return Tokens.from_arrays(work.arrays("tokens", make, hold=work.stages is None))
+    hold = run.work.stages is None
+    inputs = token_inputs(run.config)
+    return Tokens.from_arrays(run.work.arrays("tokens", make, inputs, hold=hold, versions=True))
+
+
+def token_inputs(config: Config) -> Inputs:
+    """Return the inputs of the tokens of the documents."""
+    not_read = settings_in("encoder.weight", "encoder.width", "encoder.pooling")
+    return (settings_in("encoder") - not_read) | {ENCODER} | point_inputs(config)
+
+
+def vector_inputs(config: Config) -> Inputs:
+    """Return the inputs of the vectors of the documents by the network or the pretrained encoder."""
+    family = network_of(config)
+    if family is not None:
+        return network_inputs(config, family)
+    read = settings_in("encoder", "training.precision") - settings_in("encoder.weight")
+    return read | {ENCODER} | point_inputs(config)
+
+
+def feature_inputs(config: Config) -> Inputs:
+    """Return the inputs of the features of linear classifiers."""
+    if not uses_encoder(config) or config.features == "tfidf" or ranks_alone(config):
+        return text_inputs(config)
+    return text_inputs(config) | vector_inputs(config) | settings_in("encoder.weight")
 
 
 def combined_features(
@@ -170,17 +221,19 @@ def combined_features(
     or one of both.
     """
     config = run.config
-    work = run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
+    is_trained = network_of(config) is not None
 
     def make() -> dict[str, np.ndarray]:
-        if network_of(config) is None:  # the documents have not been read yet
+        if not is_trained:  # the documents have not been read yet
             return {"vectors": network.embed(documents.document_texts())}
-        return {"vectors": network.embed(_tokens(documents, network.tokeniser, work))}
+        return {"vectors": network.embed(_tokens(documents, network.tokeniser, run))}
 
     with logged_stage("embeddings") as note:
-        vectors = work.arrays("embeddings", make)["vectors"]
+        inputs = vector_inputs(config)
+        arrays = run.work.arrays("embeddings", make, inputs, versions=not is_trained)
+        vectors = arrays["vectors"]
         note(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
@@ -203,7 +256,6 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
     initial weights.
     """
     config = run.config
-    work = run.work
     count = config.ranker.hard_negatives
     if network is None or network.ranker is None or config.cascade.classifier != "dismec":
         return LabelHints()
@@ -211,17 +263,22 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
     start = None
     if config.cascade.warm_start:
         start = ranker.label_weights()
+    of_network = vector_inputs(config)
+    inputs = of_network | settings_in("cascade.classifier", "cascade.warm_start")
     if not count:
-        return LabelHints(None, start)
+        return LabelHints(None, start, inputs)
 
     def make() -> dict[str, np.ndarray]:
         ranked = ranker.search(
-            _tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels)
+            _tokens(documents, ranker.tokeniser, run), min(count, documents.n_labels)
         )[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
     with logged_stage("hard negatives") as note:
-        arrays = work.arrays("hard-negatives", make)
+        arrays = run.work.arrays(
+            "hard-negatives", make, of_network | settings_in("ranker.hard_negatives")
+        )
         note(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
     values = np.ones(len(arrays["labels"]), np.float32)
-    return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)
+    candidates = csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels)
+    return LabelHints(candidates, start, inputs)

@@ -22,6 +22,7 @@ from longtail.networks.layout import (
     level_stages,
     scored_nodes,
 )
+from longtail.steps.inputs import Inputs, settings_in
 
 if TYPE_CHECKING:
     from longtail.forecast.sizes import DataSizes
@@ -79,6 +80,17 @@ class RecursiveFamily(EncoderFamily):
         if isinstance(recursive, dict) and isinstance(training, dict) and "loss" in recursive:
             return {**settings, "training": {"loss": recursive["loss"], **training}}
         return settings
+
+    def inputs(self, config: Config) -> Inputs:
+        """Return the settings of the levels, and of the solver of their first classifiers."""
+        inputs = settings_in("recursive")
+        if config.recursive.bootstrap:
+            inputs |= settings_in("ranker") - settings_in("ranker.trees")
+        return inputs
+
+    def level_inputs(self) -> Inputs:
+        """Return the settings that :meth:`levels` reads."""
+        return settings_in("recursive.levels", "recursive.resolutions")
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return ``recursive.levels``, else those of the resolutions."""

@@ -110,7 +110,7 @@ class _Level:
             )
             return network.to_arrays()
 
-        network.load_arrays(self.run.work.arrays(f"network-{t}", make))
+        network.load_arrays(self.run.work.arrays(f"network-{t}", make, self.run.inputs))
         return matcher
 
     def _training(self) -> tuple[Training, Batches]:
@@ -134,7 +134,7 @@ class _Level:
             )
             return {"vectors": vectors, "nodes": nodes[:, :k]}
 
-        arrays = self.run.work.arrays(f"matched-{self.t}", make)
+        arrays = self.run.work.arrays(f"matched-{self.t}", make, self.run.inputs)
         return _LevelOutput(arrays["vectors"], arrays["nodes"])
 
     def _parents(self, above: _LevelOutput | None) -> Nodes | None:

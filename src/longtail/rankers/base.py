@@ -22,6 +22,7 @@ from longtail.data.dataset import Dataset
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.methods.family import Family
+from longtail.steps.inputs import EVERYTHING, Inputs
 from longtail.tree.given import Parents
 from longtail.tree.tree import LabelTree
 
@@ -163,6 +164,7 @@ class LabelHints(NamedTuple):
     # (n, L) has an entry where a document is a hard negative of a label
     candidates: sparse.csr_array | None = None
     start: NDArray[np.float32] | None = None  # (L, e) initial weights of the dense block
+    inputs: Inputs = frozenset()
 
     def ordered(self, tree: LabelTree) -> LabelHints:
         """Return the same in the order of the tree's labels."""
@@ -172,7 +174,7 @@ class LabelHints(NamedTuple):
         start = self.start
         if start is not None:
             start = start[tree.order]
-        return LabelHints(candidates, start)
+        return LabelHints(candidates, start, self.inputs)
 
 
 class TrainingPoints(NamedTuple):
@@ -184,6 +186,7 @@ class TrainingPoints(NamedTuple):
     # from a network, for classifiers of single labels
     label_hints: Callable[[], LabelHints] = LabelHints
     trees: tuple[LabelTree, ...] = ()  # those of RankerFamily.label_trees
+    inputs: Inputs = EVERYTHING  # of documents and features
 
 
 class RankerForecast(NamedTuple):
@@ -218,7 +221,12 @@ class RankerFamily(Family):
 
     @abstractmethod
     def fit(self, points: TrainingPoints, run: Run) -> tuple[Ranker, ...]:
-        """Train; each long part is a stage of ``run.work``, so that it can be resumed."""
+        """Train; each long part is a stage of ``run.work``, so that it can be resumed.
+
+        A stage declares the settings and data that it is made from: ``points.inputs``, and the
+        settings that this family reads. One that declares nothing is made again when any setting
+        changes.
+        """
 
     @abstractmethod
     def load(

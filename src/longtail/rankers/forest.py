@@ -40,6 +40,7 @@ from longtail.kernels.forest_search import (
 from longtail.kernels.forest_split import DocumentLabels
 from longtail.kernels.jit import read_only
 from longtail.kernels.splitmix import random_bits
+from longtail.methods.registry import ranker_reads
 from longtail.metrics import inverse_propensities
 from longtail.rankers.base import (
     Node,
@@ -50,6 +51,7 @@ from longtail.rankers.base import (
 )
 from longtail.rankers.tail_classifier import fit_tail, no_tail
 from longtail.reporting import logged_stage
+from longtail.steps.inputs import settings_in
 from longtail.steps.run import Run
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
@@ -351,11 +353,17 @@ def _explanation_nodes(details: ForestExplanation, features: Features) -> tuple[
     )
 
 
+# of each tree of documents
+_TREE_SETTINGS = settings_in("forest", "seed") - settings_in(
+    "forest.trees", "forest.tail_share", "forest.tail_gamma"
+)
+
+
 class ForestFamily(RankerFamily):
     """FastXML and PfastreXML."""
 
     name = "forest"
-    reads = frozenset({"forest"})
+    reads = ranker_reads("forest")
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse fewer documents than propensities can be made of."""
@@ -377,10 +385,17 @@ class ForestFamily(RankerFamily):
         def grow(tree: int) -> dict[str, NDArray[Any]]:
             return fit_tree(features, relevance, propensities, settings, run.config.seed, tree)
 
+        numbers = range(settings.trees)
+        inputs = points.inputs | _TREE_SETTINGS
         with logged_stage("trees of documents") as log_fact:
-            trees = run.work.each("document-tree", grow, range(settings.trees), "trees")
+            trees = run.work.each("document-tree", grow, numbers, "trees", inputs)
             if settings.tail_share > 0:
-                tail = run.work.arrays("centroids", lambda: fit_tail(features, relevance))
+                tail = run.work.arrays(
+                    "centroids",
+                    lambda: fit_tail(features, relevance),
+                    points.inputs,
+                    versions=True,
+                )
             else:
                 tail = no_tail(points.documents.n_labels)
             forest = Forest.of(trees, tail, features, settings)

@@ -22,6 +22,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.splitmix import random_bits
+from longtail.methods.registry import ranker_reads
 from longtail.rankers.base import (
     Node,
     RankerExplanation,
@@ -39,7 +40,9 @@ from longtail.rankers.partitions import (
 )
 from longtail.reporting import logged_stage
 from longtail.search.ensemble import best_first
+from longtail.steps.inputs import settings_in
 from longtail.steps.run import Run
+from longtail.steps.trees import point_inputs
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
 from longtail.tree.given import Parents
@@ -403,11 +406,17 @@ def _file(number: int) -> str:
     return f"neighbours-{number}.safetensors"
 
 
+# of each learner
+_LEARNER_SETTINGS = settings_in("neighbours", "seed") - settings_in(
+    "neighbours.learners", "neighbours.voters", "neighbours.index"
+)
+
+
 class NeighboursFamily(RankerFamily):
     """AnnexML."""
 
     name = "neighbours"
-    reads = frozenset({"neighbours"})
+    reads = ranker_reads("neighbours")
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse an index that is not installed."""
@@ -423,15 +432,16 @@ class NeighboursFamily(RankerFamily):
         def neighbours_of_documents() -> dict[str, NDArray[Any]]:
             return {"rows": document_graph(relevance, settings.graph_neighbours, seed)}
 
-        graph = run.work.arrays("document-graph", neighbours_of_documents)["rows"]
+        of_graph = settings_in("neighbours.graph_neighbours", "seed") | point_inputs(run.config)
+        graph = run.work.arrays("document-graph", neighbours_of_documents, of_graph, versions=True)
 
         def learn(learner_seed: int) -> dict[str, NDArray[Any]]:
-            return fit_learner(features, relevance, graph, settings, learner_seed)
+            return fit_learner(features, relevance, graph["rows"], settings, learner_seed)
 
         with logged_stage("learners") as log_fact:
-            learners = run.work.each(
-                "learner", learn, learner_seeds(settings.learners, seed), "learners"
-            )
+            seeds = learner_seeds(settings.learners, seed)
+            inputs = points.inputs | _LEARNER_SETTINGS
+            learners = run.work.each("learner", learn, seeds, "learners", inputs)
             ranker = Neighbours.of(learners, features, relevance, settings, run.rows)
             log_fact(f"{settings.learners} learners, {settings.dimensions} dimensions")
         return (ranker,)

@@ -22,8 +22,14 @@ from longtail.errors import ConfigError, UsageError
 from longtail.features.matrix import Features
 from longtail.methods import network_of, network_ranks, ranks_alone
 from longtail.methods.family import around
+from longtail.methods.registry import ranker_reads
 from longtail.rankers.base import LabelHints, Node, RankerExplanation, RankerFamily, TrainingPoints
-from longtail.rankers.level_problems import LevelProblems, check_level_settings, level_ranker
+from longtail.rankers.level_problems import (
+    LevelProblems,
+    check_level_settings,
+    level_ranker,
+    uses_matcher,
+)
 from longtail.rankers.one_vs_all import LabelProblems, batch_offsets, join_batches, label_batches
 from longtail.reporting import logged_stage
 from longtail.search.beam import Descent, LevelWeights, ranked_labels
@@ -31,8 +37,9 @@ from longtail.search.chunks import Chunks
 from longtail.search.ensemble import MISSING_MARGIN
 from longtail.search.shard_files import shard_file
 from longtail.search.shards import Shards, checked_shards, cut_parents
+from longtail.steps.inputs import EVERYTHING, Inputs, settings_in
 from longtail.steps.run import Run
-from longtail.steps.trees import label_trees
+from longtail.steps.trees import label_trees, tree_inputs
 from longtail.steps.work import Work
 from longtail.store import Folder, FolderWriter, open_folder
 from longtail.tree.cluster import level_widths
@@ -196,7 +203,7 @@ class TreeFamily(RankerFamily):
     """
 
     name = "tree"
-    reads = frozenset({"label_features", "ranker", "search", "tree"})
+    reads = ranker_reads("tree")
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
@@ -227,18 +234,32 @@ class TreeFamily(RankerFamily):
         if config.tree.kind == "flat" or _is_of_network(config):
             run = run._replace(parents=None)
         seeds = {f"tree-{number}": config.seed + number for number in range(config.ranker.trees)}
-        trees = label_trees(points.documents, points.features, points.vectoriser, run, seeds)
+        inputs = tree_inputs(config, points.inputs)
+        trees = label_trees(
+            points.documents, points.features, points.vectoriser, run, seeds, inputs
+        )
         return tuple(trees)
 
     def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
         """Train the classifiers of each label tree."""
         config = run.config
+        inputs = tree_inputs(config, points.inputs)
         rankers = []
         for number, tree in enumerate(points.trees):
             hints = points.label_hints() if tree.n_levels == 1 else _NO_HINTS
             label_matrix = points.documents.label_matrix
+            of_classifiers = classifier_inputs(config, inputs | hints.inputs)
             rankers.append(
-                fit_ranker(points.features, label_matrix, tree, config, number, run.work, hints)
+                fit_ranker(
+                    points.features,
+                    label_matrix,
+                    tree,
+                    config,
+                    number,
+                    run.work,
+                    hints,
+                    of_classifiers,
+                )
             )
         return tuple(rankers)
 
@@ -283,6 +304,17 @@ def _is_of_network(config: Config) -> bool:
     return network is not None and network.takes_hierarchy
 
 
+def classifier_inputs(config: Config, of_tree: Inputs) -> Inputs:
+    """Return the inputs of the classifiers on a label tree with the inputs given.
+
+    The search is one where it finds their negatives.
+    """
+    inputs = of_tree | settings_in("ranker", "seed") - settings_in("ranker.trees")
+    if uses_matcher(config.ranker):
+        inputs |= settings_in("search.beam_size", "search.score")
+    return inputs
+
+
 def fit_ranker(
     features: Features,
     label_matrix: sparse.csr_array,
@@ -291,6 +323,7 @@ def fit_ranker(
     number: int,
     work: Work,
     hints: LabelHints = _NO_HINTS,
+    inputs: Inputs = EVERYTHING,
 ) -> TreeRanker:
     """Train the classifiers of all nodes of one tree, level after level; of labels alone, batch
     after batch.
@@ -303,6 +336,7 @@ def fit_ranker(
         number: of the tree, in the names of its stages.
         work: where stages are kept.
         hints: for classifiers of single labels.
+        inputs: of the classifiers (:func:`classifier_inputs`).
     """
     relevance = tree.coarsen(label_matrix)
     settings = config.ranker
@@ -312,7 +346,7 @@ def fit_ranker(
         problems = LabelProblems.of(
             features, relevance[0], label_settings, config.seed, hints.ordered(tree)
         )
-        return TreeRanker(tree, (fit_labels(problems, number, work),), settings.bias)
+        return TreeRanker(tree, (fit_labels(problems, number, work, inputs),), settings.bias)
     levels: list[LevelWeights] = []
 
     def problems_below() -> LevelProblems:
@@ -324,24 +358,23 @@ def fit_ranker(
         name = f"ranker-{number}-{level}"
         with logged_stage(f"level {level + 1} of {tree.n_levels}") as log_fact:
             if settings.shard_labels and level == tree.n_levels - 1:
-                levels.append(fit_shards(problems_below(), name, work))
+                levels.append(fit_shards(problems_below(), name, work, inputs))
             else:
-                levels.append(
-                    Chunks.from_arrays(
-                        work.arrays(name, lambda: problems_below().solve_all().to_arrays())
-                    )
-                )
+                arrays = work.arrays(name, lambda: problems_below().solve_all().to_arrays(), inputs)
+                levels.append(Chunks.from_arrays(arrays))
             log_fact(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
     return TreeRanker(tree, tuple(levels), settings.bias)
 
 
-def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
+def fit_shards(
+    problems: LevelProblems, name: str, work: Work, inputs: Inputs = EVERYTHING
+) -> Shards:
     """Train a level in shards, each a stage; where stages are kept, no more than one of them is in
     memory.
     """
     runs = problems.shards()
     solve = partial(_solved_arrays, problems)
-    arrays = work.each(f"{name}-shard", solve, runs, "shards", one_by_one=True, mapped=True)
+    arrays = work.each(f"{name}-shard", solve, runs, "shards", inputs, one_by_one=True, mapped=True)
     parts = [Chunks.from_arrays(part) for part in arrays]
     shards = Shards.of(parts, problems.offsets, problems.ranker.shard_labels)
     if work.stages is None:
@@ -352,16 +385,17 @@ def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
     return replace(shards, files=tuple((stage, file) for stage in stages for file in stage.files))
 
 
-def fit_labels(problems: LabelProblems, number: int, work: Work) -> LevelWeights:
+def fit_labels(
+    problems: LabelProblems, number: int, work: Work, inputs: Inputs = EVERYTHING
+) -> LevelWeights:
     """Train one classifier per label, cut into shards if they are asked for; each batch of labels
     is a stage.
     """
     with logged_stage("labels") as log_fact:
         solve = partial(_solved_arrays, problems)
         ends = label_batches(problems.n_labels)
-        batches = work.each(
-            f"ranker-{number}-batch", solve, ends, "batches", one_by_one=True, mapped=True
-        )
+        name = f"ranker-{number}-batch"
+        batches = work.each(name, solve, ends, "batches", inputs, one_by_one=True, mapped=True)
         chunks = join_batches([Chunks.from_arrays(batch) for batch in batches], problems.ranker)
         log_fact(f"{problems.n_labels:,} labels, {chunks.nnz:,} weights")
     shard_labels = problems.ranker.shard_labels

@@ -15,7 +15,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
-from longtail.steps.work import WITHOUT_EFFECT
+from longtail.steps.inputs import WITHOUT_EFFECT
 from longtail.store import content_hash
 
 __all__ = [

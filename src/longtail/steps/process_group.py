@@ -221,7 +221,7 @@ class FollowedStages(Stages):
     def close(self) -> None:
         """Do nothing: the lock is the first rank's."""
 
-    def get(self, name: str, input_hash: str) -> Folder:
+    def get(self, name: str, key: str, versions: bool = False) -> Folder:
         """Return a stage that the first rank has found or made; its bytes were verified there."""
         path = stage_path(self.root, name)
         way_out = "all ranks must see the folder of the first one, and read the same data"
@@ -234,7 +234,7 @@ class FollowedStages(Stages):
                 problem = str(error)
         else:
             raise LongtailError(f"{path}: found no stage that can be read ({problem}); {way_out}")
-        if folder.manifest.config_hash != input_hash:
+        if folder.manifest.config_hash != key:
             raise LongtailError(
                 f"{path}: found the stage of another input than this rank's; {way_out}"
             )

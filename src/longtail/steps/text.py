@@ -15,11 +15,18 @@ from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS, network_of, reads_label_texts
 from longtail.reporting import logged_stage
+from longtail.steps.inputs import Inputs, settings_in
 from longtail.steps.run import Run
+from longtail.steps.trees import point_inputs
 
-__all__ = ["log_unread_label_texts", "text_features"]
+__all__ = ["log_unread_label_texts", "text_features", "text_inputs"]
 
 log = logging.getLogger("longtail")
+
+
+def text_inputs(config: Config) -> Inputs:
+    """Return the inputs of the text features of the documents, made or given."""
+    return settings_in("features", "normalise_features", "tfidf") | point_inputs(config)
 
 
 def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]:
@@ -40,7 +47,8 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
         }
 
     with logged_stage("features") as note:
-        arrays = run.work.arrays("features", make)
+        inputs = settings_in("tfidf") | point_inputs(config)
+        arrays = run.work.arrays("features", make, inputs, versions=True)
         own = {
             name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name
         }

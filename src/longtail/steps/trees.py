@@ -5,7 +5,7 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from scipy import sparse
@@ -20,13 +20,21 @@ from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features, prepared_rows
 from longtail.features.tfidf import TfIdf
 from longtail.reporting import logged_stage
+from longtail.steps.inputs import EVERYTHING, GRAPH_INPUTS, HIERARCHY, Inputs, settings_in
 from longtail.steps.run import Run
 from longtail.steps.work import Work
 from longtail.tree.cluster import build_tree
 from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
 
-__all__ = ["kept_label_graph", "label_graph_of", "label_trees", "with_label_points"]
+__all__ = [
+    "kept_label_graph",
+    "label_graph_of",
+    "label_trees",
+    "point_inputs",
+    "tree_inputs",
+    "with_label_points",
+]
 
 
 def label_trees(
@@ -35,10 +43,19 @@ def label_trees(
     vectoriser: TfIdf | None,
     run: Run,
     seeds: Mapping[str, int],
+    inputs: Inputs = EVERYTHING,
 ) -> list[LabelTree]:
     """Return a label tree, given or clustered, for each stage that ``seeds`` names.
 
     All are clustered by the same features of the labels, each by its own seed.
+
+    Args:
+        documents: whose labels are clustered.
+        features: of the documents.
+        vectoriser: makes features of label texts, unless features were given.
+        run: the training run.
+        seeds: names of stages, and the seed of each.
+        inputs: of the trees (:func:`tree_inputs`).
     """
 
     @cache
@@ -53,21 +70,30 @@ def label_trees(
             features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features
         )
 
-    return [_label_tree(documents, rows, run, name, seed) for name, seed in seeds.items()]
+    trees = []
+    for name, seed in seeds.items():
+        with logged_stage("tree") as note:
+            make = partial(_make_tree, documents, rows, run, seed)
+            tree = LabelTree.from_arrays(run.work.arrays(name, make, inputs, versions=True))
+            note(" → ".join(f"{width:,}" for width in tree.widths))
+        trees.append(tree)
+    return trees
 
 
-def _label_tree(
-    documents: Dataset, rows: Callable[[], Features], run: Run, name: str, seed: int
-) -> LabelTree:
-    def make() -> dict[str, np.ndarray]:
-        if run.parents is not None:
-            return tree_from_parents(documents.labels, run.parents).to_arrays()
-        return build_tree(rows(), documents.label_counts, run.config.tree, seed).to_arrays()
+def tree_inputs(config: Config, of_features: Inputs) -> Inputs:
+    """Return the inputs of label trees that are clustered by features with the inputs given."""
+    read = settings_in("label_features.kind", "label_features.graph_features", "tree", "seed")
+    if config.label_features.kind.startswith("graph"):
+        read |= GRAPH_INPUTS
+    return of_features | read | {HIERARCHY}
 
-    with logged_stage("tree") as note:
-        tree = LabelTree.from_arrays(run.work.arrays(name, make))
-        note(" → ".join(f"{width:,}" for width in tree.widths))
-    return tree
+
+def _make_tree(
+    documents: Dataset, rows: Callable[[], Features], run: Run, seed: int
+) -> dict[str, np.ndarray]:
+    if run.parents is not None:
+        return tree_from_parents(documents.labels, run.parents).to_arrays()
+    return build_tree(rows(), documents.label_counts, run.config.tree, seed).to_arrays()
 
 
 def _label_texts(
@@ -104,7 +130,8 @@ def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr
         )
         return csr_arrays(normalised(counts))
 
-    return csr_of_arrays(work.arrays("label-graph", make, hold=True), documents.n_labels)
+    arrays = work.arrays("label-graph", make, GRAPH_INPUTS, hold=True, versions=True)
+    return csr_of_arrays(arrays, documents.n_labels)
 
 
 def kept_label_graph(documents: Dataset, config: Config, work: Work) -> sparse.csr_array | None:
@@ -113,6 +140,13 @@ def kept_label_graph(documents: Dataset, config: Config, work: Work) -> sparse.c
     if not (config.gandalf.use or in_tree or "graph" in config.label_text.parts):
         return None
     return label_graph_of(documents, config, work)
+
+
+def point_inputs(config: Config) -> Inputs:
+    """Return the inputs of the documents that are trained on, with Gandalf of label texts, too."""
+    if not config.gandalf.use:
+        return settings_in("gandalf.use")
+    return settings_in("gandalf") | GRAPH_INPUTS
 
 
 def with_label_points(documents: Dataset, run: Run) -> Dataset:

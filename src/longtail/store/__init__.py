@@ -18,7 +18,7 @@ from __future__ import annotations
 from longtail.store.hashing import content_hash
 from longtail.store.manifest import FileEntry, Manifest
 from longtail.store.reading import Folder, open_folder
-from longtail.store.stages import RunFolder, Stages
+from longtail.store.stages import RunFolder, StageAddress, Stages
 from longtail.store.writing import (
     FolderWriter,
     check_replaceable,
@@ -33,6 +33,7 @@ __all__ = [
     "FolderWriter",
     "Manifest",
     "RunFolder",
+    "StageAddress",
     "Stages",
     "check_replaceable",
     "clear_leftovers",

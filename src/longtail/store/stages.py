@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from longtail.errors import LongtailError, ModelFolderError, UsageError, place_at
 from longtail.store import durable
@@ -23,7 +23,7 @@ from longtail.store.manifest import MANIFEST, decode
 from longtail.store.reading import Folder, open_folder
 from longtail.store.writing import FolderWriter, holds_a_model, remove_abandoned, write_folder
 
-__all__ = ["RunFolder", "Stages", "looks", "stage_path"]
+__all__ = ["RunFolder", "StageAddress", "Stages", "looks", "stage_path"]
 
 log = logging.getLogger("longtail")
 
@@ -44,6 +44,14 @@ def looks() -> Iterator[None]:
         yield
         if left:
             time.sleep(_LOOK_SECONDS)
+
+
+class StageAddress(NamedTuple):
+    """A stage: its name, and the key of what it is made from."""
+
+    name: str
+    key: str
+    versions: bool = False  # whether several with the same name and other keys may be kept
 
 
 @dataclass(frozen=True)
@@ -70,15 +78,13 @@ class RunFolder:
             )
 
     @contextmanager
-    def write(self, name: str, input_hash: str) -> Iterator[FolderWriter]:
-        """Write the stage ``name`` made from what ``input_hash`` stands for, while the folder is
-        that of the run.
-        """
+    def write(self, name: str, key: str) -> Iterator[FolderWriter]:
+        """Write the stage ``name`` with its key, while the folder is that of the run."""
         path = stage_path(self.root, name)
         self.check()
         try:
             with write_folder(
-                path, config_hash=input_hash, parents=False, check=lambda _: self.check()
+                path, config_hash=key, parents=False, check=lambda _: self.check()
             ) as writer:
                 yield writer
         except OSError:
@@ -120,9 +126,10 @@ class Stages:
         """Let another run have the work folder; finished stages stay."""
         self._unlock()
 
-    def get(self, name: str, input_hash: str) -> Folder | None:
-        """Return the stage if it is complete, verifies, and was made from the same input; else
-        discard it.
+    def get(self, name: str, key: str, versions: bool = False) -> Folder | None:
+        """Return the stage if it is complete, verifies, and has the same key; else discard it.
+
+        ``versions`` matters to the trials of a study, which share their stages.
         """
         path = stage_path(self.root, name)
         try:
@@ -131,15 +138,17 @@ class Stages:
             if path.exists():
                 log.warning("stage %s is made again: %s", name, error)
         else:
-            if folder.manifest.config_hash == input_hash:
+            if folder.manifest.config_hash == key:
                 return folder
             log.info("stage %s is made again: its input has changed", name)
         _discard(path)
         return None
 
-    def write(self, name: str, input_hash: str) -> AbstractContextManager[FolderWriter]:
-        """Return the ``write_folder`` of a stage made from what ``input_hash`` stands for."""
-        return self.run.write(name, input_hash)
+    def write(
+        self, name: str, key: str, versions: bool = False
+    ) -> AbstractContextManager[FolderWriter]:
+        """Return the ``write_folder`` of a stage with its key."""
+        return self.run.write(name, key)
 
     def clear(self) -> int:
         """Delete the stages, to begin anew; return how many were whole. Other files stay."""

@@ -18,14 +18,14 @@ import msgspec
 
 from longtail import __version__
 from longtail.checks import check_settings, check_trainable, warn_of_few_words
-from longtail.config import Config, nested, to_toml
+from longtail.config import Config, nested
 from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
 from longtail.errors import LongtailError, MissingExtra, UsageError, printable, unknown_name
 from longtail.evaluation import evaluate_model
 from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
-from longtail.methods import configure
+from longtail.methods import configure, method_toml
 from longtail.metrics.evaluation import NAMES
 from longtail.pipeline import train
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
@@ -286,7 +286,7 @@ def _write_best(path: Path, best: Trial, config: Config, metric: str, n_document
     head = f"# {metric} {100 * value:.2f} % on {n_documents:,} documents, trial {best.number}; longtail {__version__}\n"
     use = f"# longtail train TRAIN -o MODEL -c {path.name}\n\n"
     with open_output(path) as file:
-        file.write((head + use + to_toml(config)).encode())
+        file.write((head + use + method_toml(config)).encode())
 
 
 def _line(trial: Trial, trials: int, metric: str, best: Trial | None) -> str:

@@ -7,31 +7,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-from msgspec.structs import replace
-
-from longtail.config import Calibration, Config, Search
+from longtail import __version__
+from longtail.config import Config
 from longtail.data.dataset import Dataset
-from longtail.methods import network_of, uses_encoder
-from longtail.networks.fitting import encoder_hash, with_levels
-from longtail.rankers.level_problems import uses_matcher
-from longtail.steps.work import Work
+from longtail.steps.work import dataset_content
 from longtail.store import Folder, FolderWriter, Stages, content_hash
 
 __all__ = ["SharedStages"]
 
-_KEPT = 6  # stages of one name with different settings, the last used ones
+_KEPT = 6  # versions of one stage, the last used ones
 
 
 class SharedStages(Stages):
     """The stages of one trial after another on the same documents.
 
-    A stage that only some settings decide is kept under a name with their hash, for all trials; any
-    other belongs to the trial that runs, so that it can be resumed, and the next one replaces it.
+    A stage is reused where its key is the same: its inputs are what this trial has. Small stages
+    are kept in several versions, under names with a part of their key. Of any other stage the next
+    trial with another key replaces it.
     """
 
     def __init__(self, path: str | Path, documents: Dataset, share: bool = True) -> None:
@@ -39,131 +34,51 @@ class SharedStages(Stages):
         self.reused: list[str] = []  # stages of this trial that another had made
         self._documents = documents
         self._share = share
-        self._data = self.hash_with(None)
         self._config = Config()
-        self._own: set[str] = set()
+        self._written = set[str]()  # stages of this trial
 
     def hash_with(self, other: Dataset | None) -> str:
         """Return a hash of the documents, and of others beside them."""
-        return Work.begin(self, Config(), self._documents, other).input_hash
+        datasets = [self._documents] if other is None else [self._documents, other]
+        return content_hash(__version__, *map(dataset_content, datasets))
 
     def begin(self, config: Config) -> None:
         """Let the stages be those of a trial with these settings."""
         self._config = config
         self.reused = []
-        self._own = set()
+        self._written = set()
 
-    def get(self, name: str, input_hash: str) -> Folder | None:
-        """Return the stage if it was made with the same settings, as far as they matter to it."""
-        place, key = self._keyed(name, input_hash)
-        found = super().get(place, key)
-        if found is not None and place not in self._own:
+    def get(self, name: str, key: str, versions: bool = False) -> Folder | None:
+        """Return the stage if it was made from the same inputs."""
+        address, key = self._address(name, key, versions)
+        folder = super().get(address, key)
+        if folder is not None and address not in self._written:
             self.reused += [name] if name not in self.reused else []
-            os.utime(self.root / place)
-        return found
+            os.utime(self.root / address)
+        return folder
 
-    def write(self, name: str, input_hash: str) -> AbstractContextManager[FolderWriter]:
-        """Return the ``write_folder`` of a stage; of those of this name that were not used for
-        long, one goes.
+    def write(
+        self, name: str, key: str, versions: bool = False
+    ) -> AbstractContextManager[FolderWriter]:
+        """Return the ``write_folder`` of a stage; delete its version that was not used for longest
+        if there are many.
         """
-        place, key = self._keyed(name, input_hash)
-        if place != name:
-            old = sorted(self._like(name), key=lambda path: path.stat().st_mtime, reverse=True)
+        address, key = self._address(name, key, versions)
+        if address != name:
+            old = sorted(self._versions(name), key=lambda path: path.stat().st_mtime, reverse=True)
             for path in old[_KEPT - 1 :]:
                 shutil.rmtree(path)
-        self._own.add(place)
-        return super().write(place, key)
+        self._written.add(address)
+        return super().write(address, key)
 
-    def _like(self, name: str) -> list[Path]:
+    def _versions(self, name: str) -> list[Path]:
         pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{16}}")
         return [path for path in self.root.iterdir() if pattern.fullmatch(path.name)]
 
-    def _keyed(self, name: str, input_hash: str) -> tuple[str, str]:
-        """Return the place of a stage, and the hash of all that it is made from."""
-        if not self._share:
-            return name, input_hash
-        decide = next((own for pattern, own in _DECIDE if re.fullmatch(pattern, name)), None)
-        parts = None if decide is None else decide(self._config, self._documents)
-        if parts is not None:
-            key = content_hash(self._data, name, parts)
+    def _address(self, name: str, key: str, versions: bool) -> tuple[str, str]:
+        """Return the name of the folder of a stage, and its key."""
+        if not self._share:  # a stage belongs to all settings of its trial
+            return name, content_hash(key, self._config)
+        if versions:
             return f"{name}-{key[:16]}", key
-        if uses_encoder(self._config):
-            return name, input_hash
-        return name, content_hash(self._data, _without_search(self._config))
-
-
-def _without_search(config: Config) -> Config:
-    """Return the settings that linear rankers are trained by: the search counts where it finds
-    their negatives.
-    """
-    search = config.search if uses_matcher(config.ranker) else Search()
-    return replace(config, search=search, calibration=Calibration())
-
-
-def _points(config: Config) -> Any:
-    """Return what decides which documents are trained on."""
-    if config.gandalf.use:
-        return [config.gandalf, _graph(config)]
-    return None
-
-
-def _graph(config: Config) -> Any:
-    return [replace(config.label_features, kind="pifa", graph_features=1), config.seed]
-
-
-def _features(config: Config, documents: Dataset) -> Any:
-    return [config.tfidf, config.normalise_features, _points(config)]
-
-
-def _label_graph(config: Config, documents: Dataset) -> Any:
-    return _graph(config)
-
-
-def _tree(config: Config, documents: Dataset) -> Any:
-    if uses_encoder(config):  # its labels look like vectors that a network gives
-        return None
-    return [_features(config, documents), config.label_features, config.tree, config.seed]
-
-
-def _network_tree(config: Config, documents: Dataset) -> Any:
-    levels = with_levels(config, documents.n_labels).tree
-    return [_features(config, documents), config.label_features, levels, config.seed]
-
-
-def _tokens(config: Config, documents: Dataset) -> Any:
-    read = replace(config.encoder, weight=1.0, width=1, pooling="auto")
-    return [read, encoder_hash(config), _points(config)]
-
-
-def _embeddings(config: Config, documents: Dataset) -> Any:
-    if network_of(config) is not None:  # trained anew
-        return None
-    return [
-        replace(config.encoder, weight=1.0),
-        config.training.precision,
-        encoder_hash(config),
-        _points(config),
-    ]
-
-
-def _centroids(config: Config, documents: Dataset) -> Any:
-    if uses_encoder(config):
-        return None
-    return _features(config, documents)
-
-
-def _document_graph(config: Config, documents: Dataset) -> Any:
-    return [config.neighbours.graph_neighbours, config.seed, _points(config)]
-
-
-# which settings decide a stage, by its name; none of the function: all settings do
-_DECIDE: tuple[tuple[str, Callable[[Config, Dataset], Any]], ...] = (
-    ("features", _features),
-    ("label-graph", _label_graph),
-    (r"tree-\d+", _tree),
-    ("tree-network", _network_tree),
-    ("tokens", _tokens),
-    ("embeddings", _embeddings),
-    ("centroids", _centroids),
-    ("document-graph", _document_graph),
-)
+        return name, key

@@ -12,7 +12,7 @@ import msgspec
 
 from longtail.config import ENCODER_KINDS, Config, expected_of, read_toml, settings, toml_value
 from longtail.errors import ConfigError, UsageError, unknown_name
-from longtail.methods import METHODS, network_of
+from longtail.methods import METHODS, is_read, network_of, settings_read, unread_message
 from longtail.methods.family import around
 from longtail.rankers import ranker_family
 
@@ -124,9 +124,10 @@ def check_space(space: Sequence[Dimension], config: Config) -> list[Dimension]:
     """Return the space, the last of two dimensions of one path, with ranges of whole numbers where
     settings are.
 
-    Refused are paths that are no settings, values that a setting cannot have, and what leaves
-    nothing to choose."""
+    Refused are paths that are no settings or that the method does not read, values that a setting
+    cannot have, and what leaves nothing to choose."""
     known = {setting.path for setting in settings(config)} - {"method"}
+    names = settings_read(config)
     if not space:
         raise UsageError(
             "found nothing to search over; give --search PATH=LOW..HIGH or --space FILE.toml"
@@ -134,6 +135,8 @@ def check_space(space: Sequence[Dimension], config: Config) -> list[Dimension]:
     for dimension in space:
         if dimension.path not in known:
             raise ConfigError(unknown_name("setting", dimension.path, known))
+        if not is_read(dimension.path, names):
+            raise ConfigError(unread_message(dimension.path, config))
     return [
         _checked(dimension)
         for dimension in {dimension.path: dimension for dimension in space}.values()

@@ -24,7 +24,7 @@ from longtail.config import (
     to_toml,
 )
 from longtail.errors import ConfigError, UsageError
-from longtail.methods import METHODS, configure
+from longtail.methods import METHODS, configure, method_toml
 
 STAGES = [
     value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Stage)
@@ -155,7 +155,7 @@ class TestToml:
     @pytest.mark.parametrize(("name", "preset"), RESOLVED)
     def test_parses_back(self, name, preset):
         resolved = configure(name, preset)
-        assert configure(name, None, tomllib.loads(to_toml(resolved))) == resolved
+        assert configure(name, None, tomllib.loads(method_toml(resolved))) == resolved
 
     def test_parses_back_with_everything_unusual(self, tmp_path):
         odd = set_(

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from functools import partial
 
+import msgspec
 import numpy as np
 import pytest
 
 from longtail.checks import check_network
-from longtail.config import Config
+from longtail.config import Cascade, Config
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.features.encoder_folder import EncoderShape
@@ -21,7 +22,7 @@ from longtail.forecast.gpus import Gpu
 from longtail.forecast.networks import NetworkForecast
 from longtail.forecast.sizes import Distribution
 from longtail.kernels import pool
-from longtail.methods import configure, network_of
+from longtail.methods import METHODS, configure, network_of
 from longtail.networks.base import NetworkPlan
 from longtail.networks.layout import scored_nodes
 
@@ -67,7 +68,9 @@ def documents(n: int = 200, words: int = 10, n_labels: int = 40) -> Dataset:
 
 def configured(name: str, method: str = "cascadexml", **settings: dict):
     encoder = {"name": name, **settings.pop("encoder", {})}
-    return configure(method, None, {"encoder": encoder, **settings})
+    if METHODS[method].network or settings.get("features", "tfidf") != "tfidf":
+        settings["encoder"] = encoder
+    return configure(method, None, settings)
 
 
 @pytest.fixture
@@ -438,9 +441,12 @@ class TestForecast:
         assert forests[1].tree == ()
 
     def test_a_tuned_encoder_is_no_cascade(self, encoder):
-        config = partial(configured, encoder, "xr-transformer")
         both, other = (
-            forecast(documents(), config(cascade={"combine": way})) for way in ("auto", "never")
+            forecast(
+                documents(),
+                msgspec.structs.replace(configured(encoder, "xr-transformer"), cascade=cascade),
+            )
+            for cascade in (Cascade(), Cascade(combine="never"))
         )
         assert both == other
         assert both.weights >= 40 * WIDTH

@@ -46,7 +46,7 @@ def fitted(x, y, **changed):
     tree = LabelTree(np.arange(LABELS, dtype=np.int32), OFFSETS)
     search = Search(score="hinge-3")
     return features, fit_ranker(
-        features, labels, tree, Config(ranker=ranker, search=search), 0, Work(None, "")
+        features, labels, tree, Config(ranker=ranker, search=search), 0, Work()
     )
 
 

@@ -6,8 +6,7 @@ import tomllib
 
 import pytest
 
-from longtail.config import to_toml
-from longtail.methods import METHODS, configure
+from longtail.methods import METHODS, configure, method_toml
 from longtail.methods.recipe_files import parse_presets
 
 FILE = """
@@ -62,7 +61,7 @@ class TestFiles:
     )
     def test_printed_settings_resolve_to_the_same(self, method, name):
         config = configure(method, name)
-        text = to_toml(config, METHODS[method].presets[name].sources_in(config))
+        text = method_toml(config, METHODS[method].presets[name].sources_in(config))
         assert configure(method, None, tomllib.loads(text)) == config
         lines = text.splitlines()
         assert sum(line.endswith("]") and " [" in line for line in lines) >= len(

@@ -289,7 +289,7 @@ def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
     )
     listeners = [] if log_file is None else [RunLog(log_file)]
     with listening(*listeners):
-        return fit_attention(NetworkRun(*given, work or Work(None, ""), valid))
+        return fit_attention(NetworkRun(*given, work or Work(), valid))
 
 
 def epochs_of(log_file):
@@ -353,13 +353,13 @@ class TestTraining:
         with store.Stages(tmp_path / "work") as stages:
             monkeypatch.setattr(attention_fitting, "fit", stopped)
             with pytest.raises(KeyboardInterrupt):
-                trained(problem, Work(stages, "hash"))
+                trained(problem, Work(stages))
             monkeypatch.setattr(
                 attention_fitting,
                 "fit",
                 lambda network, *a, **n: calls.append(9) or fit(network, *a, **n),
             )
-            resumed = arrays_of(trained(problem, Work(stages, "hash")))
+            resumed = arrays_of(trained(problem, Work(stages)))
         assert calls == [0, 1, 9]
         assert set(resumed) == set(whole)
         for name, array in whole.items():

@@ -28,6 +28,7 @@ from longtail.networks.heads.head import Head
 from longtail.networks.heads.label_text import label_words
 from longtail.networks.heads.text_head import TextHead
 from longtail.networks.network_folder import first_encoder, tokeniser_for
+from longtail.steps.run import Run
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 
@@ -82,9 +83,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
         tokeniser, LastLayer(first_encoder(tokeniser, tokens, config.encoder, 0)), "float32"
     )
     with pool.threads(1):
-        ranker = fit_cascade(
-            NetworkRun(documents, embedder, tokens, tree, config, Work.begin(None, config))
-        )
+        ranker = fit_cascade(NetworkRun(documents, embedder, tokens, tree, config, Work()))
     return SimpleNamespace(
         ranker=ranker, phases=phases, documents=documents, tokens=tokens, tokeniser=tokeniser
     )
@@ -331,9 +330,9 @@ class TestDetached:
 
 def test_texts_are_read_once_where_no_stages_are_kept():
     documents, config, read = documents_of(), configure("xml-cnn"), []
-    tokeniser, work = tokeniser_for(documents, config.encoder), Work.begin(None, config)
+    tokeniser, run = tokeniser_for(documents, config.encoder), Run(config, Work())
     both = [
-        fitting._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work)
+        fitting._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), run)
         for _ in range(2)
     ]
     assert read == [1]

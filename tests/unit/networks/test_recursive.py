@@ -352,9 +352,7 @@ def node_weights(chunks, bias):
 
 def level_of(levels, config):
     """Return the second level of a run of which nothing but the tree and the settings is asked."""
-    return _Level(
-        1, LevelLength(1), NetworkRun(None, None, None, TREE, config, Work(None, "")), levels
-    )
+    return _Level(1, LevelLength(1), NetworkRun(None, None, None, TREE, config, Work()), levels)
 
 
 class TestFirstRows:

@@ -16,10 +16,10 @@ def fit_tree_ranker(features, label_matrix, tree, ranker=_RANKER, search=_SEARCH
         tree,
         Config(ranker=ranker, search=search, seed=seed),
         0,
-        Work(None, ""),
+        Work(),
     )
 
 
 def solved(problems):
     """Return the weights of all labels."""
-    return fit_labels(problems, 0, Work(None, ""))
+    return fit_labels(problems, 0, Work())

@@ -518,7 +518,7 @@ def test_stages_are_made_by_the_first_rank(tmp_path):
         stages = (
             Stages(tmp_path / "stages") if group.is_first else FollowedStages(tmp_path / "stages")
         )
-        work, made = Work(stages, "input"), []
+        work, made = Work(stages), []
         arrays = work.arrays("features", lambda: made.append(1) or {"a": np.arange(3)})
         both = work.together(
             "network",
@@ -535,7 +535,7 @@ def test_stages_are_made_by_the_first_rank(tmp_path):
 
 def test_a_stage_of_other_data_is_refused(tmp_path):
     with Stages(tmp_path / "stages") as stages:
-        Work(stages, "input").arrays("features", lambda: {"a": np.arange(3)})
+        Work(stages).arrays("features", lambda: {"a": np.arange(3)})
         with pytest.raises(LongtailError, match="another input than this rank's; all ranks must"):
             FollowedStages(tmp_path / "stages").get("features", "other input")
 

@@ -25,7 +25,7 @@ from longtail.scale import ray as ray_module
 from longtail.scale.ray import check_trainable, connected, predict_folder
 from longtail.steps import work as work_module
 from longtail.steps.work import Work
-from longtail.store import RunFolder, Stages
+from longtail.store import RunFolder, StageAddress, Stages
 from longtail.training_run import train_to_folder
 
 ray = pytest.importorskip("ray")
@@ -103,7 +103,7 @@ class TestTraining:
             return {"squares": np.arange(item) ** 2}
 
         with Stages(tmp_path / "work") as stages, connected("local"):
-            work = Work(stages, "1" * 64)
+            work = Work(stages)
             work.arrays("square-1", lambda: {"squares": np.arange(5) ** 2})
             found = work.each("square", make, [4, 5, 6], "numbers")
             mapped = work.each("square", make, [4, 5, 6], "numbers", mapped=True)
@@ -125,9 +125,9 @@ class TestTraining:
 
         with Stages(tmp_path / "work") as stages, connected("local"):
             with pytest.raises(UsageError, match=r"^2: cannot be meant$"):
-                Work(stages, "1" * 64).each("fail", fails, [2], "numbers")
+                Work(stages).each("fail", fails, [2], "numbers")
             with pytest.raises(ZeroDivisionError):
-                Work(stages, "1" * 64).each("fail", fails, [1], "numbers")
+                Work(stages).each("fail", fails, [1], "numbers")
 
 
 @pytest.mark.usefixtures("cluster")
@@ -254,7 +254,9 @@ class TestRefusals:
         with pytest.raises(
             UsageError, match=rf"stages: is not there on {socket.gethostname()}.*share"
         ):
-            work_module._write_stage(("a", 1), dict, RunFolder(tmp_path / "stages", "0"), "1" * 64)
+            work_module._write_stage(
+                (StageAddress("a", "1"), 1), dict, RunFolder(tmp_path / "stages", "0")
+            )
         assert list(tmp_path.iterdir()) == []
 
     def test_a_stage_that_was_written_elsewhere(self, tmp_path, monkeypatch):
@@ -266,7 +268,7 @@ class TestRefusals:
             UsageError, match=r"work/a-0: a worker has written.*storage that all machines share"
         )
         with Stages(tmp_path / "work") as stages, pool.handed_to(elsewhere), said:
-            Work(stages, "1" * 64).each("a", dict, [1], "items")
+            Work(stages).each("a", dict, [1], "items")
 
     def test_another_model_on_the_machine_of_a_worker(self, model, tmp_path):
         with pytest.raises(ModelFolderError, match=f"is another model on {socket.gethostname()}"):

@@ -17,9 +17,7 @@ def test_trees_of_several_seeds_share_the_features_of_labels(monkeypatch):
     documents = lt.Dataset.of(
         [f"{word} {words[at // 2]}" for at, word in enumerate(words)], [[word] for word in words]
     )
-    run = Run(
-        configure("parabel", None, {"tree": {"leaf_size": 4, "branching": 2}}), Work(None, "")
-    )
+    run = Run(configure("parabel", None, {"tree": {"leaf_size": 4, "branching": 2}}), Work())
     vectoriser, features = text_features(documents, run)
     made = []
 
@@ -39,7 +37,7 @@ def test_trees_of_several_seeds_share_the_features_of_labels(monkeypatch):
 
 def test_a_given_tree_needs_no_features_of_labels(monkeypatch):
     documents = lt.Dataset.of(["one", "two", "three"], [["a"], ["b"], ["c"]])
-    run = Run(configure("xr-linear"), Work(None, ""), {"a": ["x"], "b": ["x"], "c": ["y"]})
+    run = Run(configure("xr-linear"), Work(), {"a": ["x"], "b": ["x"], "c": ["y"]})
     vectoriser, features = text_features(documents, run)
     monkeypatch.setattr(trees, "label_features", None)
     [tree] = trees.label_trees(documents, features, vectoriser, run, {"tree-0": 0})

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from longtail.errors import LongtailError
+from longtail.steps.inputs import DOCUMENTS
 from longtail.steps.work import Work, _write_stage
-from longtail.store import Stages
+from longtail.store import StageAddress, Stages
 
 
 class Maker:
@@ -34,40 +35,40 @@ def assert_made(arrays, value=1):
 
 
 def test_without_stages_everything_is_made_each_time():
-    make, work = Maker(), Work(None, "0" * 64)
+    make, work = Maker(), Work()
     assert_made(work.arrays("tree", make))
     assert_made(work.arrays("tree", make))
     assert make.calls == 2
 
 
 def test_what_is_held_is_made_once_also_without_stages():
-    make, work = Maker(), Work(None, "0" * 64)
+    make, work = Maker(), Work()
     first = work.arrays("label-graph", make, hold=True)
     assert_made(first)
     assert work.arrays("label-graph", make, hold=True) is first
     assert_made(work.arrays("tree", make, hold=True))
     assert make.calls == 2
-    assert_made(Work(None, "0" * 64).arrays("label-graph", make, hold=True))
+    assert_made(Work().arrays("label-graph", make, hold=True))
     assert make.calls == 3
 
 
 def test_a_stage_is_made_once_and_taken_over_by_the_next_run(tmp_path, caplog):
     make, never = Maker(), Maker(2)
     with Stages(tmp_path / "work") as stages:
-        assert_made(Work(stages, "1" * 64).arrays("tree", make))
+        assert_made(Work(stages, {DOCUMENTS: 1}).arrays("tree", make))
     assert make.calls == 1
     with Stages(tmp_path / "work") as stages, caplog.at_level(logging.INFO, "longtail"):
-        assert_made(Work(stages, "1" * 64).arrays("tree", never))
+        assert_made(Work(stages, {DOCUMENTS: 1}).arrays("tree", never))
         assert "stage tree: taken over from the interrupted run" in caplog.text
         assert never.calls == 0
-        assert_made(Work(stages, "1" * 64).arrays("ranker-0-1", never), 2)  # another stage
+        assert_made(Work(stages, {DOCUMENTS: 1}).arrays("ranker-0-1", never), 2)  # another stage
         assert never.calls == 1
 
 
 def test_a_stage_of_the_same_run_is_not_taken_over_from_another(tmp_path, caplog):
     make = Maker()
     with Stages(tmp_path / "work") as stages, caplog.at_level(logging.INFO, "longtail"):
-        work = Work(stages, "1" * 64)
+        work = Work(stages, {DOCUMENTS: 1})
         assert_made(work.arrays("label-graph", make))
         assert_made(work.arrays("label-graph", make))
     assert make.calls == 1
@@ -76,9 +77,9 @@ def test_a_stage_of_the_same_run_is_not_taken_over_from_another(tmp_path, caplog
 
 def test_other_input_makes_a_stage_anew(tmp_path):
     with Stages(tmp_path / "work") as stages:
-        Work(stages, "1" * 64).arrays("tree", Maker())
-        assert_made(Work(stages, "2" * 64).arrays("tree", Maker(5)), 5)
-        assert_made(Work(stages, "2" * 64).arrays("tree", Maker(6)), 5)
+        Work(stages, {DOCUMENTS: 1}).arrays("tree", Maker())
+        assert_made(Work(stages, {DOCUMENTS: 2}).arrays("tree", Maker(5)), 5)
+        assert_made(Work(stages, {DOCUMENTS: 2}).arrays("tree", Maker(6)), 5)
 
 
 def test_an_error_in_the_making_leaves_no_stage(tmp_path):
@@ -86,7 +87,7 @@ def test_an_error_in_the_making_leaves_no_stage(tmp_path):
         raise KeyboardInterrupt
 
     with Stages(tmp_path / "work") as stages:
-        work = Work(stages, "1" * 64)
+        work = Work(stages, {DOCUMENTS: 1})
         with pytest.raises(KeyboardInterrupt):
             work.arrays("tree", fail)
         assert_made(work.arrays("tree", Maker(3)), 3)
@@ -106,7 +107,7 @@ def test_a_worker_that_outlives_its_run_writes_nothing(tmp_path, resumed):
         return {"a": np.full(3, number)}
 
     with pytest.raises(LongtailError, match="work: found no lock of this training"):
-        _write_stage(("ranker-0-batch-5", 1), make, stages.run, "1" * 64)
+        _write_stage((StageAddress("ranker-0-batch-5", "1"), 1), make, stages.run)
     if resumed:
         assert [path.name for path in work.iterdir()] == ["longtail.lock"]
         later[0].remove()
@@ -120,5 +121,5 @@ def test_a_worker_begins_nothing_for_a_run_that_is_over(tmp_path):
         Stages(tmp_path / "work"),
         pytest.raises(LongtailError, match="found no lock of this training"),
     ):
-        _write_stage(("tree", 1), lambda _: make(), stages.run, "1" * 64)
+        _write_stage((StageAddress("tree", "1"), 1), lambda _: make(), stages.run)
     assert make.calls == 0

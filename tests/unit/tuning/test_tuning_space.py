@@ -115,7 +115,8 @@ class TestCheck:
             ("ranker.prune=1..1", "expected LOW below HIGH"),
             ("ranker.prune=2..1", "expected LOW below HIGH"),
             ("ranker.prune=0..1:log", "above 0 on a log scale"),
-            ("forest.tail_share=0..1.5", "forest.tail_share: found 1.5; expected a number <= 1"),
+            ("tfidf.0.max_df=0.5..1.5", "tfidf.0.max_df: found 1.5; expected a number <= 1"),
+            ("forest.tail_share=0..1", "forest.tail_share: xr-linear does not read this setting"),
         ],
     )
     def test_refusals(self, text, message):

@@ -96,9 +96,9 @@ class Checkpoints:
     the first one writes, whole arrays, so that another number of ranks can go on from them; all
     call these methods together."""
 
-    def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
+    def __init__(self, stages: Stages | None = None, key: str = "", number: int = 0) -> None:
         self._stages = stages
-        self._hash = input_hash
+        self._key = key
         self._group = current_group()
         self._last = f"checkpoint-{number}"
         self._best = f"best-{number}"
@@ -170,11 +170,11 @@ class Checkpoints:
         stages = self._stages
         if stages is None:
             return None
-        return lookup_by_first(self._group, lambda: stages.get(name, self._hash))
+        return lookup_by_first(self._group, lambda: stages.get(name, self._key))
 
     def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
         if self._stages is not None and self._group.is_first:
-            with self._stages.write(name, self._hash) as folder:
+            with self._stages.write(name, self._key) as folder:
                 folder.write_arrays(_ARRAYS, arrays)
                 if state is not None:
                     folder.write_json(_STATE, state)
