@@ -12,9 +12,9 @@ READY  := .venv/.ready
 $(CORE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "longtail needs Python >= 3.11; run e.g. make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	@echo "installing the core of longtail into .venv: some 600 MB, about half a minute"
+	@echo "installing the core of longtail into .venv: some 500 MB, about half a minute"
 	@$(PYTHON) -m venv .venv
-	@$(PIP) --editable .
+	@$(PIP) --no-compile --editable .
 	@touch $@
 
 $(READY): $(CORE)

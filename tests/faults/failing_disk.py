@@ -119,7 +119,8 @@ class FailingDisk:
                 return real(file, mode, buffering, *more, **options)
             if self.strike("open", path := _absolute(file, None)):
                 self.fail(path)
-            raw = _File(file, mode.translate({ord("b"): None, ord("t"): None}))
+            raw_mode = mode.translate({ord("b"): None, ord("t"): None})
+            raw = _File(file, raw_mode, opener=options.get("opener"))
             raw.disk = self
             buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             return buffered if "b" in mode else io.TextIOWrapper(buffered, *more, **options)
@@ -154,7 +155,7 @@ class _File(io.FileIO):
     def write(self, data: Any) -> Any:
         return (
             self.disk.fail()
-            if self.disk.strike("write", Path(os.fspath(self.name)))
+            if self.disk.strike("write", _absolute(self.name, None))
             else super().write(data)
         )
 
