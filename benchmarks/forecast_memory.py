@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail import reporting
-from longtail.data.formats import read
+from longtail.data.reading import read
 from longtail.forecast import Forecast, forecast
 from longtail.kernels import pool
 from longtail.methods import configure

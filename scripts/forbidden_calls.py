@@ -80,7 +80,7 @@ ALLOWED = {
     (
         "src/longtail/data/formats.py",
         "importlib.import_module",
-    ): "modules of its own table of formats",
+    ): "functions of its own table of formats",
     (
         "src/longtail/methods/registry.py",
         "importlib.import_module",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from longtail import errors, metrics, sklearn
     from longtail.comparison import Comparison, compare
     from longtail.data.dataset import Dataset
-    from longtail.data.formats import read, write
     from longtail.data.label_files import read_labels, write_labels
     from longtail.data.labels import Label, Labels
+    from longtail.data.reading import read, write
     from longtail.data.sample import sample
     from longtail.ensembling import ensemble
     from longtail.estimator import Longtail, load
@@ -45,11 +45,11 @@ _HOME = {
     "ensemble": "longtail.ensembling",
     "extend": "longtail.extending",
     "load": "longtail.estimator",
-    "read": "longtail.data.formats",
+    "read": "longtail.data.reading",
     "read_labels": "longtail.data.label_files",
     "read_predictions": "longtail.search.predictions",
     "sample": "longtail.data.sample",
-    "write": "longtail.data.formats",
+    "write": "longtail.data.reading",
     "write_labels": "longtail.data.label_files",
     "write_predictions": "longtail.search.predictions",
 }

@@ -52,7 +52,8 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
 
     name = "longtail"
 
-    DEFAULT_PARAMETERS = {"method": "xr-linear", "preset": "", "device": "auto"}  # noqa: RUF012, as Annif has it
+    # a class variable, as in Annif's own backends
+    DEFAULT_PARAMETERS = {"method": "xr-linear", "preset": "", "device": "auto"}  # noqa: RUF012
 
     _tagger: Longtail | None = None
     # the number of the subject of each label, -1 where it has none

@@ -73,7 +73,8 @@ def checked_fusion(models: Sequence[Longtail | Path | str], fusion: str, has_val
         raise UsageError(unknown_name("fusion", fusion, get_args(Fusion)))
     if known == "weights" and not has_valid:
         raise UsageError(
-            "the fusion by weights fits them on documents; give some with labels: --valid, or valid="
+            "the fusion by weights fits them on documents; "
+            "give some with labels: --valid, or valid="
         )
     _names(models)
     for model in models:

@@ -109,7 +109,7 @@ def interruption(error: BaseException | None) -> KeyboardInterrupt | SystemExit 
 
 
 def place_at(error: OSError, path: Path, temporary: Path) -> None:
-    """Replace a missing or temporary file in an error of the disk by the path that was asked for."""
+    """Replace a missing or temporary file in an error of the disk by the path asked for."""
     if error.filename is None or Path(str(error.filename)).is_relative_to(temporary):
         error.filename = str(path)
         error.filename2 = None
@@ -119,13 +119,12 @@ def printable(text: str) -> str:
     """Return ``text`` on one line, with what a terminal could act on written as escapes."""
     if text.isprintable():
         return text
-    return "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
+    characters = []
+    for character in text:
+        if not character.isprintable():
+            character = character.encode("unicode_escape").decode()
+        characters.append(character)
+    return "".join(characters)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:

@@ -45,7 +45,8 @@ _SMALLEST = 1e-12  # probability that has a logarithm
 _CALIBRATED = 50  # documents, at least, that the calibration should see
 
 
-class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
+# scikit-learn is not typed
+class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A method of Longtail for Pipeline, GridSearchCV and all else that speaks scikit-learn.
 
     ``X`` is a sequence of texts, or a matrix of features, sparse or dense, in place of them. ``y``

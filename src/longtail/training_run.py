@@ -231,7 +231,7 @@ def is_interrupted(output: Path) -> bool:
 
 
 def work_folder(output: Path) -> Path:
-    """Return the folder of a run's stages, beside the model folder, which is replaced as a whole."""
+    """Return the folder of a run's stages, beside the model folder."""
     path = output.resolve()
     if not path.name:
         raise UsageError(f"{output}: is no place for a model; give the name of a folder")

@@ -353,3 +353,23 @@ class TestFindings:
 def test_members_of_other_labels_are_remarked(fitted, raw, caplog):
     lt.ensemble([fitted, lt.load(raw)])
     assert "model 2: has 4 labels, 3 of them among the 10 of model 1" in caplog.text
+
+
+def test_names_of_columns_are_not_read_as_texts(fitted):
+    class Table(dict):
+        columns = ("text", "labels")
+
+    class Frame:
+        columns = ("text", "labels")
+
+        def __iter__(self):
+            return iter(self.columns)
+
+    for table in ({"text": ["wind"]}, Table(text=["wind"]), Frame()):
+        with pytest.raises(UsageError, match=r"found a table, .*expected a list of texts"):
+            fitted.predict(table)
+
+
+def test_letters_of_a_label_are_not_excluded(fitted):
+    with pytest.raises(UsageError, match=r"exclude: found 'wind' .*expected a list of labels"):
+        fitted.predict(["wind"], exclude=["wind"])

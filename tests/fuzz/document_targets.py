@@ -20,7 +20,6 @@ from longtail.data import (
     annif,
     attentionxml,
     fasttext,
-    formats,
     headers,
     json_lines,
     jsonl,
@@ -33,6 +32,7 @@ from longtail.data import (
 )
 from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
+from longtail.data.reading import read
 from longtail.errors import LongtailError
 
 FREE_LABELS = (
@@ -143,7 +143,7 @@ def fuzz_annif_folder(data: bytes) -> None:
 
 def fuzz_sniff(data: bytes) -> None:
     """A file whose name says nothing of its format."""
-    found = oracles.outcome(formats.read, file("in.txt", data), skip_bad=readings.MANY)
+    found = oracles.outcome(read, file("in.txt", data), skip_bad=readings.MANY)
     if isinstance(found, Dataset):
         oracles.check_dataset(found)
 

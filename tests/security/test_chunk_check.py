@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import ModelFolderError
-from longtail.kernels.chunk_check import first_unsound
+from longtail.kernels.chunk_check import LevelIndex, first_unsound
 from longtail.search.chunks import Chunks, Part
 
 
@@ -129,13 +129,14 @@ def test_the_column_behind_the_last_is_refused():
 
 def test_the_first_chunk_that_leads_elsewhere_is_named():
     made = level([5, 20, 3, 4], 50, 0.3).level
-    arrays = made.offsets, made.heads, made.shifts, made.starts, made.columns
-    assert first_unsound(0, 4, *arrays, made.siblings, 50) == -1
+    index = LevelIndex(*(getattr(made, name) for name in LevelIndex._fields))
+    assert first_unsound(0, 4, index, 50) == -1
     siblings = made.siblings.copy()
     siblings[made.heads[1:3, 3]] |= 0x7F  # no such child, in the second chunk and the third
-    assert first_unsound(0, 4, *arrays, siblings, 50) == 1
-    assert first_unsound(2, 4, *arrays, siblings, 50) == 2
-    assert first_unsound(3, 4, *arrays, siblings, 50) == -1
+    index = index._replace(siblings=siblings)
+    assert first_unsound(0, 4, index, 50) == 1
+    assert first_unsound(2, 4, index, 50) == 2
+    assert first_unsound(3, 4, index, 50) == -1
 
 
 @pytest.mark.parametrize("name", ["offsets", "starts", "columns"])

@@ -114,9 +114,9 @@ def convert(
     skip_bad: SkipBad = 0,
 ) -> None:
     """Convert data from any format to any other."""
-    from longtail.data.formats import write
     from longtail.data.label_files import write_labels
     from longtail.data.output import check_apart
+    from longtail.data.reading import write
 
     check_apart(output, data, labels, features)
     if labels_output and labels_output.resolve() == Path(output).resolve():

@@ -210,7 +210,7 @@ def read_data(
     path: str, *, features: Path | None = None, no_features: bool = False, **options: Any
 ) -> Dataset:
     """Read documents in any format; ``no_features`` ignores the features of their folder."""
-    from longtail.data.formats import read
+    from longtail.data.reading import read
 
     if no_features and features is not None:
         raise UsageError("found --features and --no-features; expected one of them")

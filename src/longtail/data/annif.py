@@ -20,8 +20,8 @@ from urllib.parse import quote, unquote
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
+from longtail.data.left_out import IN_LABEL_FILE, count_left_out, log_left_out
 from longtail.data.lines import MAX_LINE, chunks, text_lines
-from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.data.tables import BadRecord, no_column, table_line, table_rows
@@ -53,10 +53,12 @@ def read_annif_tsv(path: Path | str, reading: Reading) -> Dataset:
         if not line:
             continue
         text, tab, uris = line.partition("\t")
-        if not tab and reading.labelled:
+        if tab:
+            _add(builder, number, text, uris)
+        elif reading.labelled:
             builder.problems.add(number, f"no tab in {quoted(text)}", "text<TAB><uri> <uri>")
         else:
-            _add(builder, number, text, uris if tab else None)
+            _add(builder, number, text, None)
     return builder.finish()
 
 
@@ -67,11 +69,14 @@ def read_annif_csv(path: Path | str, reading: Reading) -> Dataset:
     builder = Builder(path, reading)
     rows = table_rows(path, builder.problems, ",")
     line, header = next(rows, (0, []))
-    for name in ("text", *(["subject_uris"] if reading.labelled else [])):
+    needed = ["text"]
+    if reading.labelled:
+        needed.append("subject_uris")
+    for name in needed:
         if header.count(name) != 1:
-            found = f"two columns '{name}'" if name in header else no_column(name, header)
+            problem = f"two columns '{name}'" if name in header else no_column(name, header)
             builder.problems.fatal(
-                found, "a header row with the columns text and subject_uris, each once", line
+                problem, "a header row with the columns text and subject_uris, each once", line
             )
     for line, row in rows:
         if len(row) != len(header):
@@ -92,7 +97,9 @@ def _add(
     builder: Builder, number: int, text: str, uris: str | None, document: str | None = None
 ) -> None:
     """Add a document whose labels stand in one string, ``<uri> <uri>``."""
-    labels = None if uris is None else tuple(map(_without_brackets, uris.split()))
+    labels = None
+    if uris is not None:
+        labels = tuple(map(_without_brackets, uris.split()))
     if labels and "" in labels:
         builder.problems.add(number, "an empty URI <>", "<uri>")
     else:
@@ -111,7 +118,7 @@ def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
             text = re.sub("^\ufeff|[\t\r\n]", " ", text)
             subjects = " ".join(f"<{uris[label]}>" for label in dataset.labels_of(row))
             out.write(f"{text}\t{subjects}\n".encode())
-    _tell_losses(dataset, path, uris, 0 if dataset.ids is None else len(dataset))
+    _log_left_out(dataset, path, uris, n_ids=len(dataset.ids or ()))
 
 
 def write_annif_csv(dataset: Dataset, path: Path | str) -> None:
@@ -121,11 +128,15 @@ def write_annif_csv(dataset: Dataset, path: Path | str) -> None:
     uris = {label: _encoded(label, r"\s") for label in dataset.labels.ids}
     ids = dataset.ids
     with open_output(path) as out:
-        out.write(table_line([*(["document_id"] if ids else []), "text", "subject_uris"], ","))
+        header = ["text", "subject_uris"]
+        out.write(table_line(["document_id", *header] if ids else header, ","))
         for row, text in enumerate(dataset.document_texts()):
             subjects = " ".join(f"<{uris[label]}>" for label in dataset.labels_of(row))
-            out.write(table_line([*([ids[row]] if ids else []), text, subjects], ","))
-    _tell_losses(dataset, path, uris, 0)
+            cells = [text, subjects]
+            if ids:
+                cells.insert(0, ids[row])
+            out.write(table_line(cells, ","))
+    _log_left_out(dataset, path, uris, n_ids=0)
 
 
 def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
@@ -140,12 +151,14 @@ def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
         for label in labels:
             uri = _encoded(label.id, r"\s")
             cells = [re.sub(_LINE_ENDS, " ", cell).strip() for cell in (label.name, *label.aliases)]
-            notation = cells[1:] if len(cells) == 2 else []
+            notation = []
+            if len(cells) == 2:
+                notation = cells[1:]
             out.write("\t".join([f"<{uri}>", cells[0] or uri, *notation]).encode() + b"\n")
             altered = altered + (uri != label.id)
             texts = texts + bool(label.text)
             aliases += len(label.aliases) - len(notation)
-    tell_losses(
+    log_left_out(
         path, {"labels, percent-encoded": altered, "label texts": texts, "aliases": aliases}
     )
 
@@ -239,7 +252,12 @@ def _by_name(reading: Reading) -> Callable[[str], str]:
         times = Counter(names)
         return {name: label for name, label in zip(names, ids, strict=True) if times[name] == 1}
 
-    return lambda subject: subject if subject in known else ids_of_names().get(subject, subject)
+    def id_of(subject: str) -> str:
+        if subject in known:
+            return subject
+        return ids_of_names().get(subject, subject)
+
+    return id_of
 
 
 def _id_of_name(stem: str) -> str:
@@ -281,13 +299,13 @@ def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train")
             subjects = "".join(lines[label] for label in dataset.labels_of(row))
             (temporary / f"{names[row]}.txt").write_bytes(re.sub("^\ufeff", " ", text).encode())
             (temporary / f"{names[row]}.tsv").write_bytes(subjects.encode())
-    _tell_losses(dataset, path, uris, numbered)
+    _log_left_out(dataset, path, uris, n_ids=numbered)
 
 
 def _names(dataset: Dataset) -> tuple[list[str], int]:
     """Return a file name for each document, and how many ids were given up for numbers."""
     ids = dataset.ids or ()
-    names = [_encoded(given, _UNSAFE_IN_NAMES) for given in ids]
+    names = [_encoded(document, _UNSAFE_IN_NAMES) for document in ids]
     usable = all(ids) and all(len(name.encode()) <= _LONGEST_NAME for name in names)
     if names and usable and len({name.casefold() for name in names}) == len(names):
         return names, 0
@@ -303,12 +321,11 @@ def _without_brackets(uri: str) -> str:
 
 def _encoded(string: str, unsafe: str) -> str:
     """Return ``string`` with what ``unsafe`` matches percent-encoded; never empty."""
-    return (
-        re.sub(unsafe, lambda found: quote(found[0], safe="").replace(".", "%2E"), string) or "%20"
-    )
+    encoded = re.sub(unsafe, lambda match: quote(match[0], safe="").replace(".", "%2E"), string)
+    return encoded or "%20"
 
 
-def _tell_losses(dataset: Dataset, path: Path | str, uris: dict[str, str], ids: int) -> None:
+def _log_left_out(dataset: Dataset, path: Path | str, uris: dict[str, str], n_ids: int) -> None:
     altered = sum(new != old for old, new in uris.items())
-    others = left_out(dataset, "texts", "document ids", *IN_LABEL_FILE)
-    tell_losses(path, {"labels, percent-encoded": altered, "document ids": ids, **others})
+    others = count_left_out(dataset, "texts", "document ids", *IN_LABEL_FILE)
+    log_left_out(path, {"labels, percent-encoded": altered, "document ids": n_ids, **others})

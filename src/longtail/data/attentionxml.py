@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.headers import has_header, is_headerless
+from longtail.data.left_out import warn_left_out
 from longtail.data.lines import beginning, text_lines
-from longtail.data.losses import warn_left_out
 from longtail.data.origin import features_note
 from longtail.data.output import open_output
 from longtail.data.problems import Problems
@@ -52,7 +52,7 @@ def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
     are any."""
     files = SplitFiles(path, reading.split, _PARTS, [_RAW, _TOKENISED, _TARGETS])
     texts = files.need(_RAW, _TOKENISED)
-    targets = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
+    targets = files.find(_TARGETS, required=reading.labelled)
     # what is wrong with a record is wrong with its labels
     builder = Builder(targets or texts, reading)
     records = _records(texts, targets, builder.problems)
@@ -62,13 +62,15 @@ def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
         n_lines = batch[-1][0]
         _add(builder, [(number, record) for number, record in batch if record is not None], lines)
     builder.problems.file = str(texts)
-    feature_file = _feature_file(files) if reading.folder_features else None
+    feature_file = None
+    if reading.folder_features:
+        feature_file = _feature_file(files)
     if feature_file is None:
         return builder.finish()
-    found = _read_features(feature_file, texts, n_lines, builder.problems)
+    features = _read_features(feature_file, texts, n_lines, builder.problems)
     dataset = builder.finish()
-    reading.notes.append(features_note(feature_file.name, found.pairs, not found.has_header))
-    whole = _with_features(dataset, found, np.frombuffer(lines, np.int64) - 1, feature_file)
+    reading.notes.append(features_note(feature_file.name, features.pairs, not features.has_header))
+    whole = _with_features(dataset, features, np.frombuffer(lines, np.int64) - 1, feature_file)
     if not len(whole):
         builder.problems.fatal("no document", "at least one")
     return whole
@@ -86,7 +88,7 @@ def _add(builder: Builder, batch: list[tuple[int, Record]], lines: array[int]) -
 
 
 def _feature_file(files: SplitFiles) -> Path | None:
-    """Return the file of features that lies beside the texts, unless its content is something else."""
+    """Return the file of features beside the texts, unless its content is something else."""
     file = files.find(_FEATURES[0]) or files.find(_FEATURES[1])
     if file is None:
         return None
@@ -100,25 +102,27 @@ def _feature_file(files: SplitFiles) -> Path | None:
 def _read_features(file: Path, texts: Path, n_lines: int, problems: Problems) -> SparseLines:
     """Return the features of all lines of texts, also of those that are bad."""
     names = ("documents", "features", "labels")
-    found = read_sparse_lines(file, problems, names, Headerless(n_lines, labelled=False))
-    n_rows = found.pairs.shape[0]
+    features = read_sparse_lines(file, problems, names, Headerless(n_lines, labelled=False))
+    n_rows = features.pairs.shape[0]
     if n_rows != n_lines:
         wrong = f"{n_rows} rows of features, but {n_lines} lines in {texts.name}"
         problems.fatal(
             wrong, "as many in both; leave the features out with --no-features", file=file
         )
-    return found
+    return features
 
 
 def _with_features(
-    dataset: Dataset, found: SparseLines, rows: NDArray[np.int64], file: Path
+    dataset: Dataset, features: SparseLines, rows: NDArray[np.int64], file: Path
 ) -> Dataset:
-    """Return the documents with their ``rows`` of the features, without those that are bad there."""
-    features = found.pairs if len(rows) == found.pairs.shape[0] else found.pairs[rows]
-    whole = dataset.with_features(features, file, headerless=not found.has_header)
-    if not found.bad:
+    """Return the documents with their ``rows`` of features, without those that are bad there."""
+    matrix = features.pairs
+    if len(rows) < matrix.shape[0]:
+        matrix = matrix[rows]
+    whole = dataset.with_features(matrix, file, headerless=not features.has_header)
+    if not features.bad:
         return whole
-    return whole.take(np.flatnonzero(~np.isin(rows, found.bad)))
+    return whole.take(np.flatnonzero(~np.isin(rows, features.bad)))
 
 
 def _records(
@@ -127,25 +131,23 @@ def _records(
     """Yield (line, document), None for a line that is bad in one of the files, which must be of the
     same length.
     """
-    for document, own in zip_longest(
-        text_lines(texts, problems), text_lines(targets, problems) if targets else ()
-    ):
-        if document is None or (own is None and targets):
-            number, more = own or document or (0, None)
+    target_lines = text_lines(targets, problems) if targets else ()
+    for document, target in zip_longest(text_lines(texts, problems), target_lines):
+        if document is None or (target is None and targets):
+            number, more = target or document or (0, None)
             file, other = (targets, texts) if document is None else (texts, targets)
             if more and not more.isspace():  # blank lines at the end of one file do no harm
                 problems.fatal(
                     f"a line more than in {other}", "as many lines in both", number, file
                 )
-        elif document[1] is not None and (own is None or own[1] is not None):
-            if _SEPARATOR in document[1]:
-                text = re.sub(f" ?{_SEPARATOR} ?", "\n", document[1])
-            else:
-                text = document[1]
-            yield (
-                document[0],
-                Record(text, labels=tuple(own[1].split()) if own and own[1] is not None else None),
-            )
+        elif document[1] is not None and (target is None or target[1] is not None):
+            text = document[1]
+            if _SEPARATOR in text:
+                text = re.sub(f" ?{_SEPARATOR} ?", "\n", text)
+            labels = None
+            if target and target[1] is not None:
+                labels = tuple(target[1].split())
+            yield document[0], Record(text, labels=labels)
         else:
             yield document[0], None
 
@@ -154,7 +156,7 @@ def write_attentionxml(dataset: Dataset, folder: Path | str, split: str = "train
     """Write ``train_raw_texts.txt`` and ``train_labels.txt``, or those of test.
 
     A newline becomes `` /SEP/ ``, white space in a label ``_`` as AttentionXML has it. Features go
-    to ``train_v1.txt`` or ``test.txt``, as svmlight lines without a header. The rest is left out.
+    to ``train_v1.txt`` or ``test.txt``, as svmlight lines without a header. All else is left out.
     """
     files = SplitFiles.to_write(folder, split, _PARTS)
     texts = dataset.document_texts()
@@ -164,8 +166,9 @@ def write_attentionxml(dataset: Dataset, folder: Path | str, split: str = "train
     write_strings((one_line(text, f" {_SEPARATOR} ") for text in texts), files.at(_RAW))
     ends = dataset.label_matrix.indptr.tolist()
     columns = dataset.label_matrix.indices.tolist()
-    own = (" ".join(map(labels.__getitem__, columns[start:end])) for start, end in pairwise(ends))
-    write_strings(own, targets)
+    rows = (" ".join(map(labels.__getitem__, columns[start:end])) for start, end in pairwise(ends))
+    write_strings(rows, targets)
     if dataset.features is not None:
-        with open_output(files.at(_FEATURES[0] if split == "train" else _FEATURES[1])) as out:
+        name = _FEATURES[0] if split == "train" else _FEATURES[1]
+        with open_output(files.at(name)) as out:
             out.writelines(b" " + line + b"\n" for line in sparse_lines(dataset.features))

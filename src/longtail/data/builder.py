@@ -103,8 +103,9 @@ class Builder:
         self.problems = Problems(file, reading.skip_bad)
         self._reading = reading
         self._closed = reading.labels is not None and reading.unknown != "add"
-        given = reading.labels.columns if reading.labels else {}
-        self._columns_of = _Known(given) if self._closed else LabelIndex(given)
+        columns = reading.labels.columns if reading.labels else {}
+        index = _Known if self._closed else LabelIndex
+        self._columns_of = index(columns)
         self._texts = StringsBuilder()
         self._ids = StringsBuilder()
         self._has_ids = False
@@ -148,9 +149,9 @@ class Builder:
 
     def add(self, line: int, record: Record) -> None:
         """Add one record, or report it as bad with its line."""
-        wrong = self._wrong_with(record)
-        if wrong:
-            self._report(line, *wrong)
+        problem = self._wrong_with(record)
+        if problem:
+            self._report(line, *problem)
             return
         labels = record.labels or ()
         columns = [self._columns_of[label] for label in labels]
@@ -172,20 +173,16 @@ class Builder:
         self._columns.extend(columns)
         self._row_ends.append(len(self._columns))
 
-    def _report(self, line: int, found: str, expected: str) -> None:
-        """Note a bad record; where nothing in the labels fits the vocabulary, say so in place of a
-        list of records.
-        """
+    def _report(self, line: int, problem: str, expected: str) -> None:
+        """Note a bad record; if no label fits the vocabulary, refuse it instead of the records."""
         try:
-            self.problems.add(line, found, expected)
+            self.problems.add(line, problem, expected)
         except DataError:
             self._refuse_another_vocabulary()
             raise
 
     def _refuse_another_vocabulary(self) -> None:
-        """Raise for documents of other labels than the vocabulary's: it is not their records that
-        are bad.
-        """
+        """Raise for documents whose labels are not those of the vocabulary: no record is bad."""
         unknown = len(self._unknown)
         known = len(self._columns)
         vocabulary = self._reading.labels
@@ -194,18 +191,22 @@ class Builder:
         names = [label for label in self._unknown if vocabulary.named(label)]
         some = ", ".join(quoted(label) for label in self._unknown[:_EXAMPLES])
         theirs = ", ".join(quoted(label) for label in list(vocabulary.ids[:_EXAMPLES]))
-        any_label = "hardly any label" if known else "no label"
-        found = f"{any_label} of {self.problems.file} ({some}) is among its {len(vocabulary):,} ({theirs})"
+        any_label = "no label"
+        if known:
+            any_label = "hardly any label"
+        problem = f"{any_label} of {self.problems.file} ({some})"
+        problem += f" is among its {len(vocabulary):,} ({theirs})"
         if names:
             label = names[0]
-            found += f"; {quoted(label)} is the name of {quoted(vocabulary.named(label)[0])}"
+            problem += f"; {quoted(label)} is the name of {quoted(vocabulary.named(label)[0])}"
         expected = "labels by the ids of the documents: give another label file, or none"
-        raise DataError([Problem(self._reading.labels_file or "labels", 0, found, expected)])
+        raise DataError([Problem(self._reading.labels_file or "labels", 0, problem, expected)])
 
     def _wrong_with(self, record: Record) -> tuple[str, str] | None:
-        """Return (found, expected) for a record that cannot be taken."""
+        """Return (problem, expected) for a record that cannot be taken."""
         if record.document() is None and self._reading.needs_text:
-            return "no field 'text' or 'title'", 'a document such as {"text": "…", "labels": ["…"]}'
+            example = '{"text": "…", "labels": ["…"]}'
+            return "no field 'text' or 'title'", f"a document such as {example}"
         if record.labels is None and self._reading.labelled:
             return "no field 'labels'", "a list of strings, [] for none"
         labels = record.labels or ()
@@ -235,7 +236,8 @@ class Builder:
             self._has_ids = True
             self._ids.extend(map(str, range(first)))
         self._ids.extend(
-            str(position if given is None else given) for position, given in enumerate(ids, first)
+            str(position if document is None else document)
+            for position, document in enumerate(ids, first)
         )
 
     def finish(self) -> Dataset:
@@ -249,42 +251,51 @@ class Builder:
             self.problems.fatal("no document", "at least one")
         labels = self._labels()
         self._columns_of = LabelIndex()  # the largest part of a long-tailed vocabulary is its dict
-        relevance = None if self._relevance is None else self._relevance.finish()
+        relevance = None
+        if self._relevance is not None:
+            relevance = self._relevance.finish()
         columns = self._columns.finish()
         row_ends = self._row_ends.finish()
         if len(columns) < 1 << 31:
             row_ends = row_ends.astype(np.int32)
-            del self._row_ends  # given back before the matrix takes its memory
-        matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance, own=True)
+            del self._row_ends  # freed before the matrix takes its memory
+        matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance, copy=False)
+        texts = None
+        if self._has_text:
+            texts = self._texts.finish()
+        ids = None
+        if self._has_ids:
+            ids = self._ids.finish()
         return Dataset(
             label_matrix=matrix,
             labels=labels,
-            texts=self._texts.finish() if self._has_text else None,
-            ids=self._ids.finish() if self._has_ids else None,
+            texts=texts,
+            ids=ids,
             merged_duplicates=merged,
             dropped_unknown=self._dropped,
         )
 
     def _labels(self) -> Labels:
-        given = self._reading.labels
-        if given is not None:
-            if self._closed:
-                return given
-            return given.extended(self._columns_of.strings())
-        return Labels(self._columns_of.strings())
+        vocabulary = self._reading.labels
+        if vocabulary is None:
+            return Labels(self._columns_of.strings())
+        if self._closed:
+            return vocabulary
+        return vocabulary.extended(self._columns_of.strings())
 
     def _unknown_label(self, label: str) -> tuple[str, str]:
-        found = f"unknown label {quoted(label)}"
+        problem = f"unknown label {quoted(label)}"
         known = self._columns_of
         # difflib over a million labels takes minutes: the nearest is only looked for in small
         # vocabularies, and to show
         if len(known) <= 10_000 and len(label) <= 200 and self.problems.skipped < MAX_SHOWN:
             _, near, name = unknown_name("label", label, known).rpartition("; did you mean ")
-            found += f" (did you mean {name})" if near else ""
-        named = [] if self._reading.labels is None else self._reading.labels.named(label)
-        if named:
-            found += f" (the name of the label {quoted(named[0])})"
-        return found, "a label of the given vocabulary"
+            if near:
+                problem += f" (did you mean {name})"
+        vocabulary = self._reading.labels
+        if vocabulary is not None and (named := vocabulary.named(label)):
+            problem += f" (the name of the label {quoted(named[0])})"
+        return problem, "a label of the given vocabulary"
 
 
 def in_vocabulary(dataset: Dataset, reading: Reading) -> Dataset:

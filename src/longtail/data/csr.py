@@ -37,12 +37,13 @@ def csr_of(
     scipy's own way checks them, widens columns to the type of ends, and takes as long as a search
     for one document."""
     matrix: Any = copy(_empty((len(ends) - 1, int(n_columns))))
-    narrow = ends.astype(np.int32, copy=False) if len(columns) <= MAX_COLUMNS else ends
+    if len(columns) <= MAX_COLUMNS:
+        ends = ends.astype(np.int32, copy=False)
     matrix.data = values
     matrix.indices = columns
-    matrix.indptr = narrow
-    found: sparse.csr_array = matrix
-    return found
+    matrix.indptr = ends
+    filled: sparse.csr_array = matrix
+    return filled
 
 
 def csr_of_nothing(n_rows: int, n_columns: int) -> sparse.csr_array:
@@ -66,7 +67,7 @@ def csr_of_slots(
 
 
 def csr_where(matrix: sparse.csr_array, kept: NDArray[np.bool_]) -> sparse.csr_array:
-    """Return the matrix with those of its entries alone that are ``kept`` (nnz,), in their order."""
+    """Return the matrix with the entries that are ``kept`` (nnz,), in their order."""
     ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
     return csr_of(matrix.data[kept], matrix.indices[kept], ends, matrix.shape[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +87,11 @@ class Dataset:
         return int(self.label_matrix.shape[0])
 
     def __repr__(self) -> str:
-        kind = "texts" if self.features is None else f"{self.features.shape[1]} features"
-        return f"Dataset({len(self)} documents, {self.n_labels} labels, {self.label_matrix.nnz} pairs, {kind})"
+        kind = "texts"
+        if self.features is not None:
+            kind = f"{self.features.shape[1]} features"
+        size = f"{len(self)} documents, {self.n_labels} labels, {self.label_matrix.nnz} pairs"
+        return f"Dataset({size}, {kind})"
 
     @property
     def n_labels(self) -> int:
@@ -102,22 +106,18 @@ class Dataset:
     @property
     def nbytes(self) -> int:
         """Memory of texts, ids, features, label matrix and label vocabulary."""
-        matrices = [
-            m for m in (self.label_matrix, self.features, self.label_features) if m is not None
-        ]
-        columns = [c for c in (self.texts, self.ids) if c is not None]
-        sparse_bytes = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in matrices)
-        dense_bytes = 0 if self.dense is None else self.dense.nbytes
-        return int(
-            sparse_bytes
-            + dense_bytes
-            + sum(column.nbytes for column in columns)
-            + self.labels.nbytes
-        )
+        arrays: list[Any] = [self.labels]
+        for matrix in (self.label_matrix, self.features, self.label_features):
+            if matrix is not None:
+                arrays += [matrix.data, matrix.indices, matrix.indptr]
+        arrays += [part for part in (self.texts, self.ids, self.dense) if part is not None]
+        return sum(int(array.nbytes) for array in arrays)
 
     def document_id(self, row: int) -> str:
         """Return the id of a document, its position where the data gives none."""
-        return self.ids[row] if self.ids is not None else str(row)
+        if self.ids is None:
+            return str(row)
+        return self.ids[row]
 
     def labels_of(self, row: int) -> list[str]:
         """Return the label ids of one document, in column order."""
@@ -128,7 +128,10 @@ class Dataset:
         """Return the relevances of the labels of ``labels_of``; None where they are all 1."""
         start, end = self.label_matrix.indptr[row : row + 2]
         values = self.label_matrix.data[start:end]
-        return None if (values == 1).all() else values.tolist()
+        if (values == 1).all():
+            return None
+        relevances: list[float] = values.tolist()
+        return relevances
 
     def document_texts(self) -> Strings:
         """Return the texts, or say that these documents have none."""
@@ -148,11 +151,11 @@ class Dataset:
         return replace(
             self,
             label_matrix=self.label_matrix[rows],
-            texts=None if self.texts is None else self.texts.take(rows),
-            features=None if self.features is None else self.features[rows],
-            dense=None if self.dense is None else self.dense[rows],
-            ids=None if self.ids is None else self.ids.take(rows),
-            source=None if self.source is None else self.source.part(),
+            texts=self.texts and self.texts.take(rows),
+            features=_rows_of(self.features, rows),
+            dense=_rows_of(self.dense, rows),
+            ids=self.ids and self.ids.take(rows),
+            source=self.source and self.source.part(),
         )
 
     def split(self, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
@@ -163,17 +166,16 @@ class Dataset:
         text that stands more often than the documents asked for goes to train."""
         wanted = round(test * len(self)) if isinstance(test, float | np.floating) else test
         if not 0 < wanted < len(self):
-            raise UsageError(
-                f"split(test={test}): {wanted} of {len(self)} documents; expected at least 1 on each side"
-            )
+            found_size = f"{wanted} of {len(self)} documents"
+            raise UsageError(f"split(test={test}): {found_size}; expected at least 1 on each side")
         groups = self._same_text()
         order = np.random.default_rng(seed).permutation(groups.max() + 1)[groups]
         sizes = np.bincount(order)
         fits = sizes <= wanted
         if not fits.any():
-            found = f"every text stands more than {wanted} times"
+            problem = f"every text stands more than {wanted} times"
             raise UsageError(
-                f"split(test={test}): {found}; expected texts that differ, or a larger test part"
+                f"split(test={test}): {problem}; expected texts that differ, or a larger test part"
             )
         in_test = (fits & (np.cumsum(sizes * fits) <= wanted))[order]
         return self.take(np.flatnonzero(~in_test)), self.take(np.flatnonzero(in_test))
@@ -202,10 +204,9 @@ class Dataset:
         keep = target >= 0
         if unknown == "error" and not keep.all():
             row, column = (int(axis[~keep][0]) for axis in (matrix.row, matrix.col))
-            found = (
-                f"unknown label {self.labels.ids[column]!r} of document {self.document_id(row)!r}"
-            )
-            raise DataError([Problem("labels", 0, found, "a label of the given vocabulary")])
+            label = self.labels.ids[column]
+            problem = f"unknown label {label!r} of document {self.document_id(row)!r}"
+            raise DataError([Problem("labels", 0, problem, "a label of the given vocabulary")])
         shape = (len(self), len(labels))
         remapped = sparse.csr_array(
             (matrix.data[keep], (matrix.row[keep], target[keep])), shape=shape
@@ -221,7 +222,7 @@ class Dataset:
         return describe(self)
 
     def check(self) -> list[Finding]:
-        """Return what a person should know before training on these documents, the gravest first."""
+        """Return what a person should know before training on these documents, errors first."""
         return check(self)
 
     def with_features(
@@ -240,11 +241,12 @@ class Dataset:
             headerless: Whether that file may lack the last columns, as it does not say how many
         there are."""
         if features.shape[0] != len(self):
-            found = f"{features.shape[0]} rows of features for {len(self)} documents"
-            raise DataError([Problem(str(file), 0, found, "one row a document")])
+            problem = f"{features.shape[0]} rows of features for {len(self)} documents"
+            raise DataError([Problem(str(file), 0, problem, "one row a document")])
         if isinstance(features, np.ndarray):
             return replace(self, dense=features)
-        return replace(self, features=features, headerless_file=str(file) if headerless else None)
+        headerless_file = str(file) if headerless else None
+        return replace(self, features=features, headerless_file=headerless_file)
 
     def widened(self, n_columns: int) -> Dataset:
         """Return the documents with the columns of features that a file without a header may lack.
@@ -254,13 +256,20 @@ class Dataset:
         """
         if self.features is None or self.headerless_file is None:
             return self
-        found = self.features.shape[1]
-        if found > n_columns:
-            wrong = f"feature {found - 1}"
+        width = self.features.shape[1]
+        if width > n_columns:
+            problem = f"feature {width - 1}"
             expected = f"a number below {n_columns}, the columns of the model's training data"
-            raise DataError([Problem(self.headerless_file, 0, wrong, expected)])
+            raise DataError([Problem(self.headerless_file, 0, problem, expected)])
         wider = csr_of(self.features.data, self.features.indices, self.features.indptr, n_columns)
         return replace(self, features=wider, headerless_file=None)
+
+
+def _rows_of(matrix: Any, rows: NDArray[np.integer]) -> Any:
+    """Return rows of a matrix, None where there is none."""
+    if matrix is None:
+        return None
+    return matrix[rows]
 
 
 def label_matrix_of(
@@ -268,16 +277,16 @@ def label_matrix_of(
     row_ends: NDArray[np.integer],
     n_labels: int,
     relevance: NDArray[np.float32] | None = None,
-    own: bool = False,
+    copy: bool = True,
 ) -> tuple[sparse.csr_array, int]:
     """Return the canonical CSR label matrix and how many labels stood twice in a row (the first of
     each is kept).
 
-    With ``own`` the arrays are the matrix's to keep and to sort in place; else they are copied.
+    Without ``copy`` the matrix keeps the arrays and sorts them in place.
     """
     index = np.int32 if len(columns) < 1 << 31 else np.int64
-    columns = columns.astype(index, copy=not own)
-    row_ends = row_ends.astype(index, copy=not own)
+    columns = columns.astype(index, copy=copy)
+    row_ends = row_ends.astype(index, copy=copy)
     data = np.ones(len(columns), np.float32)
     # sort_indices is not stable: it would keep any of a label's relevances
     if relevance is not None:

@@ -29,7 +29,9 @@ _OF_ONE = {
     "document ids that stand more than once": "document id that stands more than once",
     "documents with empty text": "document with empty text",
     "texts that stand more than once": "text that stands more than once",
-    "labels that stood twice in one record and were kept once": "label that stood twice in one record, kept once",
+    "labels that stood twice in one record and were kept once": (
+        "label that stood twice in one record, kept once"
+    ),
     "unknown labels that were dropped": "unknown label that was dropped",
 }
 
@@ -38,8 +40,8 @@ _LOOK_THE_SAME = (
     "write all of them in the form NFC"
 )
 _DECOMPOSED = (
-    "documents not in the Unicode form NFC (é as two code points), whose words differ from those in it; "
-    "write all texts, also those to predict, in the form NFC"
+    "documents not in the Unicode form NFC (é as two code points), whose words differ from those "
+    "in it; write all texts, also those to predict, in the form NFC"
 )
 
 Level = Literal["error", "warning", "note"]
@@ -80,8 +82,12 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def in_words(self) -> str:
         """The count with its noun, and the examples."""
-        what = _OF_ONE.get(self.what, self.what) if self.count == 1 else self.what
-        counted = what if self.what == _NO_LABEL else f"{self.count:,} {what}"
+        what = self.what
+        if self.count == 1:
+            what = _OF_ONE.get(what, what)
+        counted = f"{self.count:,} {what}"
+        if self.what == _NO_LABEL:
+            counted = what
         if self.examples:
             return f"{counted}: {', '.join(map(printable, self.examples))}"
         return counted
@@ -93,6 +99,16 @@ def describe(dataset: Dataset) -> Description:
     used = counts[counts > 0]
     top = max(1, round(len(used) * 0.01))
     some = max(1, len(used))
+    median = 0.0
+    most = 0
+    if len(used):
+        median = float(np.median(used))
+        most = int(used[0])
+    feature_columns = None
+    features_per_document = None
+    if dataset.features is not None:
+        feature_columns = dataset.features.shape[1]
+        features_per_document = dataset.features.nnz / max(1, len(dataset))
     return Description(
         documents=len(dataset),
         labels=dataset.n_labels,
@@ -100,22 +116,23 @@ def describe(dataset: Dataset) -> Description:
         pairs=int(used.sum()),
         labels_per_document=float(used.sum() / max(1, len(dataset))),
         documents_per_label=float(used.sum() / some),
-        median_documents_per_label=float(np.median(used)) if len(used) else 0.0,
-        most_documents_per_label=int(used[0]) if len(used) else 0,
+        median_documents_per_label=median,
+        most_documents_per_label=most,
         share_of_labels_with_1=float((used == 1).sum() / some),
         share_of_labels_with_at_most_5=float((used <= 5).sum() / some),
         share_of_pairs_in_top_1_percent=float(used[:top].sum() / max(1, used.sum())),
-        words_per_document=None if dataset.texts is None else _mean_words(dataset),
+        words_per_document=_mean_words(dataset),
         memory_mb=dataset.nbytes / 1e6,
         frequency_curve=_curve(used),
-        feature_columns=None if dataset.features is None else dataset.features.shape[1],
-        features_per_document=None
-        if dataset.features is None
-        else dataset.features.nnz / max(1, len(dataset)),
+        feature_columns=feature_columns,
+        features_per_document=features_per_document,
     )
 
 
-def _mean_words(dataset: Dataset) -> float:
+def _mean_words(dataset: Dataset) -> float | None:
+    """Return the words per document; None without texts."""
+    if dataset.texts is None:
+        return None
     return sum(len(text.split()) for text in dataset.document_texts()) / max(1, len(dataset))
 
 
@@ -133,7 +150,7 @@ def check(dataset: Dataset) -> list[Finding]:
     sizes = np.diff(dataset.label_matrix.indptr)
     document = dataset.document_id
     label = dataset.labels.ids.__getitem__
-    found = [
+    findings = [
         _finding("error", _NO_LABEL, [] if counts.any() else [0], document),
         _finding("warning", "documents without a label", _where(sizes == 0), document),
         _finding("warning", "labels without a document", _where(counts == 0), label),
@@ -142,44 +159,44 @@ def check(dataset: Dataset) -> list[Finding]:
         _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
     ]
     if dataset.texts is not None:
-        found.append(
+        findings.append(
             _finding("warning", "documents with empty text", _where(blank(dataset.texts)), document)
         )
-        found += _hardly_split(dataset.texts)
+        findings += _hardly_split(dataset.texts)
         decomposed = [
             row for row, text in enumerate(dataset.texts) if not is_normalized("NFC", text)
         ]
-        found.append(_finding("warning", _DECOMPOSED, decomposed, document))
-        found.append(
+        findings.append(_finding("warning", _DECOMPOSED, decomposed, document))
+        findings.append(
             _finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short)
         )
     kept_once = "labels that stood twice in one record and were kept once"
-    found.append(Finding("note", kept_once, dataset.merged_duplicates))
-    found.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
+    findings.append(Finding("note", kept_once, dataset.merged_duplicates))
+    findings.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
     order = ("error", "warning", "note")
-    return sorted((f for f in found if f.count), key=lambda f: order.index(f.level))
+    return sorted((f for f in findings if f.count), key=lambda f: order.index(f.level))
 
 
 def check_before_training(dataset: Dataset) -> list[Finding]:
     """Return the warnings of :func:`check` that are cheap to find also of millions of documents."""
     sizes = np.diff(dataset.label_matrix.indptr)
     document = dataset.document_id
-    found = [_finding("warning", "documents without a label", _where(sizes == 0), document)]
+    findings = [_finding("warning", "documents without a label", _where(sizes == 0), document)]
     if dataset.ids is not None and len(np.unique(string_hashes(dataset.ids))) < len(dataset):
-        found.append(
+        findings.append(
             _finding(
                 "warning", "document ids that stand more than once", _repeated(dataset.ids), str
             )
         )
     if dataset.texts is not None and dataset.features is None:
-        found.append(
+        findings.append(
             _finding("warning", "documents with empty text", _where(blank(dataset.texts)), document)
         )
-    return [finding for finding in found if finding.count]
+    return [finding for finding in findings if finding.count]
 
 
 def _looking_the_same(ids: Strings) -> list[str]:
-    """Return the labels that are equal to one before once both are in the composed form of Unicode."""
+    """Return the labels whose composed Unicode form is that of an earlier label."""
     first: dict[str, str] = {}
     return [label for label in ids if first.setdefault(normalize("NFC", label), label) != label]
 
@@ -189,12 +206,15 @@ def _hardly_split(texts: Strings) -> list[Finding]:
     rows = hardly_split(texts)
     if not are_many(len(rows), len(texts)):
         return []
-    what = f"documents with one word or none, or without spaces; read characters instead: {READ_CHARACTERS}"
+    what = "documents with one word or none, or without spaces; read characters instead: "
+    what += READ_CHARACTERS
     return [_finding("warning", what, rows, lambda row: _short(texts[row]))]
 
 
-def _finding(level: Level, what: str, places: Sequence[Any], show: Callable[[Any], str]) -> Finding:
-    return Finding(level, what, len(places), [show(place) for place in places[:5]])
+def _finding(
+    level: Level, what: str, positions: Sequence[Any], show: Callable[[Any], str]
+) -> Finding:
+    return Finding(level, what, len(positions), [show(at) for at in positions[:5]])
 
 
 def _where(mask: NDArray[np.bool_]) -> list[int]:
@@ -209,4 +229,6 @@ def _repeated(strings: Strings | None) -> list[str]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    if len(text) <= 60:
+        return text
+    return f"{text[:59]}…"

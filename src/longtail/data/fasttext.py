@@ -10,8 +10,8 @@ from pathlib import Path
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
+from longtail.data.left_out import IN_LABEL_FILE, count_left_out, log_left_out
 from longtail.data.lines import text_lines
-from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 
 __all__ = ["PREFIX", "read_fasttext", "write_fasttext"]
@@ -53,13 +53,13 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
         for row, text in enumerate(dataset.document_texts()):
             labels = [PREFIX + written[label] for label in dataset.labels_of(row)]
             text = re.sub("[\r\n]", " ", text.strip(_SPACE + "\ufeff"))
-            text, changed = _LABEL.subn(lambda found: found[0][1:], text)
+            text, changed = _LABEL.subn(lambda match: match[0][1:], text)
             words += changed
             line = " ".join([*labels, text] if text else labels)
             empty += not line
             if line:
                 out.write(f"{line}\n".encode())
-    tell_losses(
+    log_left_out(
         path,
         {
             "labels with white space in them, written with _": sum(
@@ -68,6 +68,6 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
             "labels that became equal to another": len(written) - len(set(written.values())),
             f"words with {PREFIX} in texts": words,
             "documents without text and labels": empty,
-            **left_out(dataset, "texts", *IN_LABEL_FILE),
+            **count_left_out(dataset, "texts", *IN_LABEL_FILE),
         },
     )

@@ -38,12 +38,13 @@ def find_filter(mask: Path | str | None, documents: Dataset) -> Path | None:
         return None
     if not isinstance(mask, str | Path):
         raise UsageError(
-            f"mask: found {type(mask).__name__}; expected the path of a filter file, {AUTO!r}, or None"
+            f"mask: found {type(mask).__name__}; "
+            f"expected the path of a filter file, {AUTO!r}, or None"
         )
     if str(mask) != AUTO:
         return Path(mask)
     source = documents.source
-    file = None if source is None else _file_beside(source)
+    file = _file_beside(source)
     if source is None or file is None:
         return None
     if source.labels is None:
@@ -56,7 +57,9 @@ def find_filter(mask: Path | str | None, documents: Dataset) -> Path | None:
     return None
 
 
-def _file_beside(source: Source) -> Path | None:
+def _file_beside(source: Source | None) -> Path | None:
+    if source is None:
+        return None
     names = _NAMES.get(source.split, ())
     files = (source.folder / f"{name}{end}" for name in names for end in ("", ".gz", ".zst"))
     return next((file for file in files if file.is_file()), None)
@@ -73,13 +76,13 @@ def filter_pairs(path: Path | str, documents: Dataset, n_columns: int) -> NDArra
         documents: What is measured on; their labels are the first columns.
         n_columns: All columns of the predictions.
     """
-    numbered = None if documents.source is None else documents.source.labels
-    if numbered is None:
+    if documents.source is None or documents.source.labels is None:
         return read_filter(path, len(documents), n_columns)
+    numbered = documents.source.labels
     pairs = read_filter(path, len(documents), len(numbered))
     if numbered is documents.labels:
         return pairs
     known = documents.labels.columns
     columns = np.fromiter((known.get(label, -1) for label in numbered.ids), np.int64, len(numbered))
-    found = np.stack([pairs[:, 0], columns[pairs[:, 1]]], axis=1)
-    return found[found[:, 1] >= 0]
+    renumbered = np.stack([pairs[:, 0], columns[pairs[:, 1]]], axis=1)
+    return renumbered[renumbered[:, 1] >= 0]

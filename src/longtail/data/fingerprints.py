@@ -1,4 +1,4 @@
-"""Fingerprints of documents: hashes by which test data is compared with the documents of training."""
+"""Fingerprints of documents: hashes by which test data is compared with training data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Fingerprints:
     """Sorted hashes of the different documents of a training set, the smallest ones where there are
     many.
 
-    Hashes are as good as drawn by chance, so the smallest of them are a sample of the documents: of
-    other data, those with hashes in the same range are looked up, and they stand for all."""
+    Hashes are as good as random, so the smallest of them are a sample of the documents: of other
+    data, those with hashes in the same range are looked up, and they stand for all."""
 
     hashes: NDArray[np.uint64]
     complete: bool = True
@@ -51,9 +51,9 @@ class Fingerprints:
         """Return (n,) whether each of ``hashes`` is one of these."""
         if not len(self.hashes):
             return np.zeros(len(hashes), bool)
-        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        found: NDArray[np.bool_] = self.hashes[places] == hashes
-        return found
+        positions = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        are_known: NDArray[np.bool_] = self.hashes[positions] == hashes
+        return are_known
 
 
 def shared_with(documents: Dataset, training: Sequence[Fingerprints]) -> int:
@@ -64,12 +64,12 @@ def shared_with(documents: Dataset, training: Sequence[Fingerprints]) -> int:
         return 0
     hashes = document_hashes(documents)
     hashes = hashes[hashes > 0]
-    compared = hashes[hashes <= min(own.bound for own in training)]
+    compared = hashes[hashes <= min(fingerprints.bound for fingerprints in training)]
     if not len(compared):
         return 0
     known = np.zeros(len(compared), bool)
-    for own in training:
-        known |= own.known(compared)
+    for fingerprints in training:
+        known |= fingerprints.known(compared)
     return round(int(known.sum()) * len(hashes) / len(compared))
 
 
@@ -80,11 +80,11 @@ def shared_ids(documents: Dataset, others: Dataset) -> int:
     if documents.ids is None or others.ids is None:
         return 0
     known = set(others.ids)
-    return sum(not own.isdecimal() and own in known for own in documents.ids)
+    return sum(not document.isdecimal() and document in known for document in documents.ids)
 
 
 def document_hashes(documents: Dataset) -> NDArray[np.uint64]:
-    """Return (N,) hashes of texts, else of ready-made features; 0 for documents that have neither."""
+    """Return (N,) hashes of texts, else of ready-made features; 0 for documents with neither."""
     if documents.texts is not None:
         return string_hashes(documents.texts)
     elif documents.features is not None:
@@ -100,11 +100,15 @@ def string_hashes(strings: Strings) -> NDArray[np.uint64]:
 
 
 def _hashes(pieces: Iterable[bytes]) -> NDArray[np.uint64]:
-    nothing = bytes(_BYTES)
-    raw = b"".join(
-        blake2b(piece, digest_size=_BYTES).digest() if piece else nothing for piece in pieces
-    )
+    raw = b"".join(map(_digest, pieces))
     return np.frombuffer(raw, "<u8").astype(np.uint64)
+
+
+def _digest(piece: bytes) -> bytes:
+    """Return a hash; 0 for nothing."""
+    if not piece:
+        return bytes(_BYTES)
+    return blake2b(piece, digest_size=_BYTES).digest()
 
 
 def _row_pieces(features: sparse.csr_array) -> Iterator[bytes]:

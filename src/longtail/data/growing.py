@@ -64,7 +64,7 @@ def _new_pages(n_bytes: int) -> mmap:
 
 
 class ArrayBuilder:
-    """Collects numbers, one by one or many at a time; what is many goes to a :class:`GrowingArray`."""
+    """Collects numbers, one by one or many at a time; many go to a :class:`GrowingArray`."""
 
     def __init__(self, typecode: str, values: Iterable[float] = ()) -> None:
         self._tail = array(typecode, values)  # the last few, or all if they are few

@@ -81,8 +81,7 @@ class JsonBlock(Generic[T]):
             try:
                 decoded = self._decoder.decode(line)
             except _MALFORMED as error:
-                found, expected = _json_problem(line, error)
-                self._problems.add(number, found, expected, self._path)
+                self._problems.add(number, *_json_problem(line, error), self._path)
             else:
                 yield number, decoded
 
@@ -103,7 +102,7 @@ def _one_a_line(data: bytes, count: int) -> bool:
 
 
 def _json_problem(line: bytes, error: Exception) -> tuple[str, str]:
-    """Return (found, expected) for a line that ``error`` says is not the JSON object it should be."""
+    """Return (problem, expected) for a line that is not the JSON object it should be."""
     if isinstance(error, msgspec.ValidationError):
         return _wrong_type(str(error))
     if isinstance(error, UnicodeDecodeError):
@@ -113,12 +112,10 @@ def _json_problem(line: bytes, error: Exception) -> tuple[str, str]:
     return _malformed(line, str(error).removeprefix("JSON is malformed: "))
 
 
-def _wrong_type(said: str) -> tuple[str, str]:
-    """Return (found, expected) for msgspec's words on JSON that holds something else than it
-    should.
-    """
-    what, _, place = said.partition(" - at `$")
-    field = place.strip(".`")
+def _wrong_type(message: str) -> tuple[str, str]:
+    """Return (problem, expected) for msgspec's message on JSON of another type."""
+    what, _, path = message.partition(" - at `$")
+    field = path.strip(".`")
     where = f" in '{field}'" if field else ""
     if wrong := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
         if wrong[2] == "array" and not field:  # a newcomer's first file is often one large list
@@ -144,16 +141,18 @@ def _word(json_type: str) -> str:
     return " or ".join(dict.fromkeys(parts)) or "null"
 
 
-def _malformed(line: bytes, said: str) -> tuple[str, str]:
-    """Return (found, expected) for msgspec's words on what is no JSON."""
-    truncated = said == "Input data was truncated"
-    if (truncated or "surrogate" in said) and _LONE_SURROGATE.search(line):
+def _malformed(line: bytes, message: str) -> tuple[str, str]:
+    """Return (problem, expected) for msgspec's message on what is no JSON."""
+    truncated = message == "Input data was truncated"
+    if (truncated or "surrogate" in message) and _LONE_SURROGATE.search(line):
         return "half of a surrogate pair (\\ud800 to \\udfff alone)", "whole characters"
-    place = re.search(r"\(byte (\d+)\)", said)
-    at = int(place[1]) if place else len(line)
+    position = re.search(r"\(byte (\d+)\)", message)
+    at = int(position[1]) if position else len(line)
     if number := re.match(rb"NaN|Infinity", line[at : at + 8]):
         return f"{number[0].decode()} (byte {at})", "a finite number"
-    what = "JSON that ends too early" if truncated else said.replace("expected", "no")
+    what = message.replace("expected", "no")
+    if truncated:
+        what = "JSON that ends too early"
     # not from the middle of a character
     near = line[max(0, at - 30) : at + 240].lstrip(bytes(range(0x80, 0xC0)))
     return f"{what} near {quoted(near)}", "one JSON object a line"

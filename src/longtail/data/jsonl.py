@@ -12,7 +12,7 @@ import msgspec
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.json_lines import json_blocks
-from longtail.data.losses import IN_LABEL_FILE, warn_left_out
+from longtail.data.left_out import IN_LABEL_FILE, warn_left_out
 from longtail.data.output import open_output
 
 __all__ = ["read_jsonl", "write_jsonl"]

@@ -42,10 +42,14 @@ def read_labels(path: Path | str, language: str = "en", skip_bad: int | None = 0
     collected = _Collected(path, skip_bad)
     if kind == "jsonl":
         _read_jsonl(path, collected)
-    elif kind == "csv" or (kind == "tsv" and _has_header(path)):
-        _read_table(path, collected, "," if kind == "csv" else "\t")
+    elif kind == "csv":
+        _read_table(path, collected, ",")
+    elif kind == "tsv" and _has_header(path):
+        _read_table(path, collected, "\t")
+    elif kind == "ids":
+        _read_lines(path, collected, _bare_id)
     else:
-        _read_lines(path, collected, _bare_id if kind == "ids" else _annif_label)
+        _read_lines(path, collected, _annif_label)
     return collected.finish()
 
 
@@ -62,8 +66,10 @@ def write_labels(labels: Labels, path: Path | str) -> None:
         write_skos(labels, path)
     elif kind == "jsonl":
         _write_jsonl(labels, path)
-    elif kind in ("tsv", "csv"):
-        _write_table(labels, path, "," if kind == "csv" else "\t")
+    elif kind == "csv":
+        _write_table(labels, path, ",")
+    elif kind == "tsv":
+        _write_table(labels, path, "\t")
     else:
         raise UsageError(
             f"{path}: labels cannot be written under this name; expected .jsonl, .tsv, .csv or .ttl"
@@ -76,7 +82,10 @@ class _Collected:
     def __init__(self, path: Path | str, skip_bad: int | None) -> None:
         self.problems = Problems(path, skip_bad)
         self._seen: set[str] = set()
-        self._ids, self._names, self._texts, self._uris = (StringsBuilder() for _ in range(4))
+        self._ids = StringsBuilder()
+        self._names = StringsBuilder()
+        self._texts = StringsBuilder()
+        self._uris = StringsBuilder()
         self._aliases: list[tuple[str, ...]] = []
         self._waiting: list[Label] = []  # to be put into the columns many at a time
 
@@ -116,9 +125,13 @@ class _Collected:
 
         def column(builder: StringsBuilder) -> Strings | None:
             strings = builder.finish()
-            return strings if len(strings.arena) else None
+            if not len(strings.arena):
+                return None
+            return strings
 
-        aliases = tuple(self._aliases) if any(self._aliases) else None
+        aliases = None
+        if any(self._aliases):
+            aliases = tuple(self._aliases)
         return Labels(
             self._ids.finish(),
             column(self._names),
@@ -140,7 +153,9 @@ def _kind_by_content(path: Path | str) -> str:
         return "jsonl"
     if first.lower().startswith(("<?xml", "<rdf", "@prefix", "@base", "prefix ")):
         return "skos"
-    return "tsv" if "\t" in first else "ids"
+    if "\t" in first:
+        return "tsv"
+    return "ids"
 
 
 def _first_line(path: Path | str) -> str:
@@ -209,14 +224,15 @@ def _annif_label(line: str) -> Label | None:
     """Return the label of ``id<TAB>name<TAB>notation``; an id in angle brackets is a URI, a
     notation an alias.
     """
-    given, name, notation, *more = [*map(str.strip, line.split("\t")), "", ""]
+    label, name, notation, *more = [*map(str.strip, line.split("\t")), "", ""]
     if len(more) > 2:
         return None
-    bracketed = given.startswith("<") and given.endswith(">")
-    label = given[1:-1] if bracketed else given
-    return Label(
-        label, name, aliases=(notation,) if notation else (), uri=label if bracketed else ""
-    )
+    uri = ""
+    if label.startswith("<") and label.endswith(">"):
+        label = label[1:-1]
+        uri = label
+    aliases = (notation,) if notation else ()
+    return Label(label, name, aliases=aliases, uri=uri)
 
 
 def _rows(labels: Labels) -> Iterator[tuple[str, str, str, tuple[str, ...], str]]:
@@ -233,10 +249,10 @@ def _write_jsonl(labels: Labels, path: Path | str) -> None:
 
 
 def _write_table(labels: Labels, path: Path | str, delimiter: str) -> None:
-    given = (True, labels.names, labels.texts, labels.aliases, labels.uris)
-    present = [place for place, column in enumerate(given) if column]
+    columns = (True, labels.names, labels.texts, labels.aliases, labels.uris)
+    present = [position for position, column in enumerate(columns) if column]
     with open_output(path) as out:
-        out.write(table_line([_FIELDS[place] for place in present], delimiter))
+        out.write(table_line([_FIELDS[position] for position in present], delimiter))
         for label, name, text, aliases, uri in _rows(labels):
             cells = (label, name, text, join_cell(aliases), uri)
-            out.write(table_line([cells[place] for place in present], delimiter))
+            out.write(table_line([cells[position] for position in present], delimiter))

@@ -72,24 +72,25 @@ class Labels:
                 return Strings.of(values)
             return None
 
-        aliases = tuple(row.aliases for row in rows)
+        aliases: tuple[tuple[str, ...], ...] | None = tuple(row.aliases for row in rows)
         # refuses half a surrogate pair, as the columns do
-        Strings.of(alias for own in aliases for alias in own)
+        Strings.of(alias for row in rows for alias in row.aliases)
+        if not any(row.aliases for row in rows):
+            aliases = None
         ids = Strings.of(row.id for row in rows)
-        return cls(
-            ids, column("name"), column("text"), aliases if any(aliases) else None, column("uri")
-        )
+        return cls(ids, column("name"), column("text"), aliases, column("uri"))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, at: int) -> Label:
+        aliases = self.aliases[at] if self.aliases else ()
         return Label(
             self.ids[at],
-            self.names[at] if self.names else "",
-            self.texts[at] if self.texts else "",
-            self.aliases[at] if self.aliases else (),
-            self.uris[at] if self.uris else "",
+            _string_at(self.names, at),
+            _string_at(self.texts, at),
+            aliases,
+            _string_at(self.uris, at),
         )
 
     def __iter__(self) -> Iterator[Label]:
@@ -104,16 +105,16 @@ class Labels:
     __hash__ = None  # type: ignore[assignment]
 
     def __contains__(self, label: object) -> bool:
-        return isinstance(label, str) and self._found(label) is not None
+        return isinstance(label, str) and self._column_or_none(label) is not None
 
     def column(self, label: str) -> int:
         """Return the column of an id, or raise KeyError; of very many labels without the memory of
         ``columns``.
         """
-        found = self._found(label)
-        if found is None:
+        column = self._column_or_none(label)
+        if column is None:
             raise KeyError(label)
-        return found
+        return column
 
     def find(self, label: str) -> int:
         """Return the column of a label given by id, or by a name of its own; UsageError says which
@@ -126,12 +127,13 @@ class Labels:
             return named[0]
         if named:
             ids = ", ".join(repr(self.ids[at]) for at in named[:3])
-            raise UsageError(
-                f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}"
-            )
+            problem = f"found {len(named)} labels of this name"
+            raise UsageError(f"label {label!r}: {problem}; give an id, such as {ids}")
         known = {text.casefold(): text for text in (*self.ids, *(self.names or ())) if text}
         near = difflib.get_close_matches(label.casefold(), known, 1, 0.6)
-        hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
+        hint = "expected the id or name of a label"
+        if near:
+            hint = f"did you mean {known[near[0]]!r}?"
         raise UsageError(f"unknown label {label[:200]!r}; {hint}")
 
     def named(self, name: str) -> list[str]:
@@ -140,13 +142,13 @@ class Labels:
 
     @cached_property
     def _columns_of_names(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        columns: dict[str, list[int]] = {}
         for column, name in enumerate(self.names or ()):
             if name:
-                found.setdefault(name, []).append(column)
-        return found
+                columns.setdefault(name, []).append(column)
+        return columns
 
-    def _found(self, label: str) -> int | None:
+    def _column_or_none(self, label: str) -> int | None:
         if len(self) < _MANY or "columns" in self.__dict__:
             return self.columns.get(label)
         raw = label.encode("utf-8", "surrogatepass")
@@ -161,10 +163,10 @@ class Labels:
 
     @cached_property
     def _order(self) -> NDArray[np.uint32]:
-        """Columns by the bytes of their ids: 4 bytes a label, where a dict has an object for each."""
+        """Columns sorted by the bytes of their ids: 4 bytes per label, far below a dict."""
         from longtail.kernels.string_order import sort_strings  # labels alone need no compiler
 
-        # by chance at first: ids often come in order, which this quicksort is slow on
+        # shuffled first: ids often come in order, which this quicksort is slow on
         order = np.random.default_rng(0).permutation(np.arange(len(self), dtype=np.uint32))
         sort_strings(self.ids.arena, self.ids.offsets, order)
         return order
@@ -185,19 +187,30 @@ class Labels:
 
     def name(self, at: int) -> str:
         """Return what to show a person for column ``at``: the name, else the id."""
-        return (self.names[at] if self.names else "") or self.ids[at]
+        return _string_at(self.names, at) or self.ids[at]
 
     def described(self) -> list[str]:
         """Return what each label says of itself: its name and its text, but no name that the text
         begins with.
         """
-        texts = self.texts if self.texts is not None else [""] * len(self)
+        texts: Sequence[str] = [""] * len(self)
+        if self.texts is not None:
+            texts = self.texts
         return [name_and_text(self.name(at), text) for at, text in enumerate(texts)]
 
     def extended(self, ids: Sequence[str]) -> Labels:
         """Return this vocabulary with bare labels appended for ``ids`` that it does not have."""
         new = [label for label in dict.fromkeys(ids) if label not in self]
-        return Labels.of([*self, *new]) if new else self
+        if not new:
+            return self
+        return Labels.of([*self, *new])
+
+
+def _string_at(column: Strings | None, at: int) -> str:
+    """Return a string of a column, "" where there is none."""
+    if not column:
+        return ""
+    return column[at]
 
 
 def name_and_text(name: str, text: str) -> str:
@@ -206,7 +219,7 @@ def name_and_text(name: str, text: str) -> str:
     """
     if not name or not text:
         return name or text
-    begins = (
-        text[: len(name)].lower() == name.lower() and not text[len(name) : len(name) + 1].isalnum()
-    )
-    return text if begins else f"{name} {text}"
+    begins = text[: len(name)].lower() == name.lower()
+    if begins and not text[len(name) : len(name) + 1].isalnum():
+        return text
+    return f"{name} {text}"

@@ -19,7 +19,7 @@ from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Labels
-from longtail.data.losses import warn_left_out
+from longtail.data.left_out import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.source import Source
@@ -63,7 +63,7 @@ class _LfRecord(msgspec.Struct, gc=False):
         return Record(self.content, self.title, labels, self.uid, relevance)
 
     def wrong(self, n_labels: int, labelled: bool) -> tuple[str, str] | None:
-        """Return (found, expected) for a document that cannot be taken."""
+        """Return (problem, expected) for a document that cannot be taken."""
         targets = self.target_ind
         relevance = self.target_rel
         if self.title is None and self.content is None:
@@ -127,21 +127,21 @@ def _fields_by_name(folder: Path, notes: list[str]) -> tuple[str, ...]:
     """
     resolved = folder.resolve()
     names_set = _OF_TITLES.match(resolved.name) or _OF_ANY_TEXTS.match(resolved.name)
-    name = resolved.name if names_set else resolved.parent.name
+    name = resolved.name
+    if not names_set:
+        name = resolved.parent.name
     if not _OF_TITLES.match(name):
         return FIELDS
     notes.append(f"titles only, as the folder is called {name} (--fields title,content reads both)")
     return FIELDS[:1]
 
 
-def _closed(reading: Reading, own: Labels) -> Reading:
-    """Return the reading with a vocabulary that has the columns wanted for a set with the labels
-    ``own``.
-    """
+def _closed(reading: Reading, set_labels: Labels) -> Reading:
+    """Return the reading with a closed vocabulary, for a set with the labels ``set_labels``."""
     if reading.labels is None:
-        return replace(reading, labels=own, unknown="error")
+        return replace(reading, labels=set_labels, unknown="error")
     if reading.unknown == "add":
-        return replace(reading, labels=reading.labels.extended(own.ids))
+        return replace(reading, labels=reading.labels.extended(set_labels.ids))
     return reading
 
 
@@ -153,9 +153,8 @@ def _read_labels(files: SplitFiles, fields: Sequence[str], reading: Reading) -> 
     names = read_names(path)
     if len(names) and all(map(_NUMBERED.match, names)):
         names = Strings.of(_NUMBERED.sub("", name, count=1) for name in names)
-    reading.notes.append(
-        f"names of {len(names):,} labels in {path.name}, which are called by the numbers of its lines"
-    )
+    which = "which are called by the numbers of its lines"
+    reading.notes.append(f"names of {len(names):,} labels in {path.name}, {which}")
     return Labels(
         number_labels(len(names), path.stat().st_size, Problems(path)).ids, _if_any(names)
     )
@@ -173,7 +172,9 @@ def _read_label_file(path: Path, fields: Sequence[str]) -> Labels:
     seen: set[str] = set()
     for block in json_blocks(path, _decoder, problems):
         for number, record in block:
-            uid = str(len(ids) if record.uid is None else record.uid)
+            uid = str(record.uid)
+            if record.uid is None:
+                uid = str(len(ids))
             if not uid:
                 problems.add(number, "an empty uid", "a uid of its own for each label")
             elif uid in seen:
@@ -181,13 +182,16 @@ def _read_label_file(path: Path, fields: Sequence[str]) -> Labels:
             seen.add(uid)
             ids.append(uid)
             names.append(getattr(record, fields[0]) or "")
-            texts.append(record.content or "" if len(fields) == 2 else "")
+            content = record.content if len(fields) == 2 else ""
+            texts.append(content or "")
     problems.close()
     return Labels(ids.finish(), _if_any(names.finish()), _if_any(texts.finish()))
 
 
 def _if_any(strings: Strings) -> Strings | None:
-    return strings if strings.lengths.any() else None
+    if not strings.lengths.any():
+        return None
+    return strings
 
 
 def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
@@ -210,7 +214,7 @@ def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None
             out.write(encode({"uid": label.id, "title": label.name, "content": label.text}) + b"\n")
     with open_output(files.at(_NAME + ".gz")) as out:
         for row, text in enumerate(texts):
-            title, content = _title_and_rest(text)
+            title, content = _title_and_content(text)
             row_of = slice(*matrix.indptr[row : row + 2].tolist())
             record: dict[str, Any] = {
                 "uid": dataset.document_id(row),
@@ -224,7 +228,9 @@ def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None
             out.write(encode(record) + b"\n")
 
 
-def _title_and_rest(text: str) -> tuple[str, str]:
+def _title_and_content(text: str) -> tuple[str, str]:
     """Return the two parts that, joined by a newline, give the text again."""
-    title, _, rest = text.partition("\n")
-    return (title, rest) if title and rest else (text, "")
+    title, _, content = text.partition("\n")
+    if title and content:
+        return title, content
+    return text, ""

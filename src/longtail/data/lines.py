@@ -70,13 +70,13 @@ def beginning(path: Path | str) -> bytes:
     """Return the first bytes of a file, decompressed, at most BEGINNING of them, without a byte
     order mark.
     """
-    found = bytearray()
+    start = bytearray()
     with closing(chunks(path, Problems(path))) as stream:
         for chunk in stream:
-            found += chunk
-            if len(found) >= BEGINNING:
+            start += chunk
+            if len(start) >= BEGINNING:
                 break
-    return bytes(found[:BEGINNING]).removeprefix(b"\xef\xbb\xbf")
+    return bytes(start[:BEGINNING]).removeprefix(b"\xef\xbb\xbf")
 
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:
@@ -90,8 +90,7 @@ def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str 
             try:
                 yield number, line.removesuffix(b"\r").decode()
             except UnicodeDecodeError as error:
-                found, expected = not_utf8(error)
-                problems.add(number, found, expected, path)
+                problems.add(number, *not_utf8(error), path)
                 yield number, None
 
 
@@ -108,10 +107,10 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
     lost = False
     for chunk in _without_mark(chunks(path, problems), path, problems):
         end = chunk.find(b"\n") + 1
-        if not overlong and held + (end - 1 if end else len(chunk)) > MAX_LINE:
-            problems.add(
-                line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path
-            )
+        to_newline = end - 1 if end else len(chunk)
+        if not overlong and held + to_newline > MAX_LINE:
+            size = f"a line of more than {MAX_LINE >> 20} MiB"
+            problems.add(line, size, "one document a line", path)
             open_line = []
             held = 0
             overlong = True
@@ -186,7 +185,9 @@ def _opened(path: Path | str) -> AbstractContextManager[BufferedIOBase]:
     except IsADirectoryError:
         raise UsageError(f"{path}: cannot be read, as it is a folder; expected a file") from None
     except OSError as error:
-        way_out = "; check its permissions" if isinstance(error, PermissionError) else ""
+        way_out = ""
+        if isinstance(error, PermissionError):
+            way_out = "; check its permissions"
         raise UsageError(f"{path}: cannot be read ({error.strerror}){way_out}") from None
 
 
@@ -235,7 +236,11 @@ class _Member:
 
     def __init__(self, kind: str) -> None:
         self._gzip = kind == "gzip"
-        self._codec: Any = zlib.decompressobj(wbits=31) if self._gzip else zstd.ZstdDecompressor()
+        self._codec: Any
+        if self._gzip:
+            self._codec = zlib.decompressobj(wbits=31)
+        else:
+            self._codec = zstd.ZstdDecompressor()
         self.idle = True  # nothing fed yet
 
     def decompress(self, data: bytes) -> bytes:

@@ -54,19 +54,19 @@ def read_dense_npy(path: Path | str) -> NDArray[np.float32]:
     """Read a matrix (rows, columns) of finite numbers from ``.npy`` as float32."""
     problems = Problems(path)
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except (OSError, ValueError, EOFError) as error:  # numpy's kinds for damaged bytes
         problems.fatal(f"a damaged array ({quoted(str(error))})", "an array of numpy.save")
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "iuf":
-        if isinstance(found, np.ndarray):
-            what = f"type {found.dtype} and shape {found.shape}"
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "iuf":
+        if isinstance(array, np.ndarray):
+            what = f"type {array.dtype} and shape {array.shape}"
         else:
             what = "several arrays"
         problems.fatal(what, "one array of numbers, (documents, columns)")
     with np.errstate(over="ignore"):
-        values = np.array(found, np.float32, order="C")
+        values = np.array(array, np.float32, order="C")
     if not np.isfinite(values).all():
         problems.fatal(f"value {values[~np.isfinite(values)][0]}", "finite numbers")
     return values
@@ -100,8 +100,8 @@ def _check_members(members: dict[str, zipfile.ZipInfo], nbytes: int, problems: P
     if sum(members[name].file_size for name in _MEMBERS) > max(
         _EXPANSION_FREE, MAX_EXPANSION * nbytes
     ):
-        found = f"an archive that grows more than {MAX_EXPANSION} times"
-        problems.fatal(found, "a matrix; if it is meant, save it with compressed=False")
+        problem = f"an archive that grows more than {MAX_EXPANSION} times"
+        problems.fatal(problem, "a matrix; if it is meant, save it with compressed=False")
 
 
 def _read_array(
@@ -145,8 +145,8 @@ def _checked_csr(arrays: dict[str, NDArray[Any]], problems: Problems) -> sparse.
     if data.dtype.kind not in "iufb" or data.ndim != 1:
         problems.fatal(f"data of type {data.dtype} and shape {data.shape}", "a list of numbers")
     if len(shape) != 2 or shape[0] != len(indptr) - 1 or not 0 <= shape[1] <= MAX_COLUMNS:
-        found = f"the shape {tuple(shape.tolist())} with {len(indptr) - 1} rows"
-        problems.fatal(found, f"(rows, columns) and at most {MAX_COLUMNS} columns")
+        problem = f"the shape {tuple(shape.tolist())} with {len(indptr) - 1} rows"
+        problems.fatal(problem, f"(rows, columns) and at most {MAX_COLUMNS} columns")
     if (
         indptr[0] != 0
         or (indptr[1:] < indptr[:-1]).any()
@@ -163,16 +163,18 @@ def _checked_csr(arrays: dict[str, NDArray[Any]], problems: Problems) -> sparse.
 
 
 def _integers(arrays: dict[str, NDArray[Any]], name: str, problems: Problems) -> NDArray[Any]:
-    found = arrays[name]
-    if found.dtype.kind not in "iu" or found.ndim != 1 or (name == "indptr" and not len(found)):
+    array = arrays[name]
+    if array.dtype.kind not in "iu" or array.ndim != 1 or (name == "indptr" and not len(array)):
         problems.fatal(
-            f"{name} of type {found.dtype} and shape {found.shape}", "a list of whole numbers"
+            f"{name} of type {array.dtype} and shape {array.shape}", "a list of whole numbers"
         )
-    return found.astype(found.dtype.newbyteorder("="), copy=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _outside(indices: NDArray[Any], n_columns: int) -> int:
-    return int(indices.min() if indices.min() < 0 else indices[indices >= n_columns][0])
+    if indices.min() < 0:
+        return int(indices.min())
+    return int(indices[indices >= n_columns][0])
 
 
 def _canonical(

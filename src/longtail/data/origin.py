@@ -16,13 +16,11 @@ log = logging.getLogger("longtail")
 
 
 def features_note(name: str, features: sparse.csr_array, headerless: bool = False) -> str:
-    """Return what to say of features from the file ``name``; without a header, also which numbers
-    it has.
-    """
-    said = f"features of {name}: {features.shape[1]:,} columns"
+    """Return a note on features of a file; without a header, also which numbers occur."""
+    note = f"features of {name}: {features.shape[1]:,} columns"
     if not headerless or not features.nnz:
-        return said
-    return f"{said}, numbers from {features.indices.min():,} to {features.indices.max():,}"
+        return note
+    return f"{note}, numbers from {features.indices.min():,} to {features.indices.max():,}"
 
 
 def log_origin(

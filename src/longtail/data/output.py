@@ -46,8 +46,10 @@ def check_apart(path: Path | str, *read: Path | str | None) -> None:
     """Refuse to write over a file that is read."""
     if str(path) == "-" or not Path(path).is_file():
         return
-    for own in read:
-        if own is not None and str(own) != "-" and Path(own).exists() and Path(path).samefile(own):
+    for file in read:
+        if file is None or str(file) == "-" or not Path(file).exists():
+            continue
+        if Path(path).samefile(file):
             raise UsageError(
                 f"{path}: is read, and would be written over; give another file to write"
             )

@@ -15,7 +15,7 @@ from longtail.data.problems import Problems, quoted
 from longtail.data.tables import (
     LabelCells,
     add_row,
-    column_places,
+    column_positions,
     columns_to_write,
     standard_names,
 )
@@ -49,24 +49,21 @@ def read_parquet(path: Path | str, reading: Reading) -> Dataset:
 
 
 def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator[Any]:
-    """Yield record batches with the columns wanted; whatever pyarrow finds wrong ends the reading."""
+    """Yield record batches with the columns wanted; any error of pyarrow ends the reading."""
     arrow, parquet = _pyarrow()
     if not Path(path).is_file():
-        raise UsageError(
-            f"{path}: no such file"
-            if str(path) != "-"
-            else "Parquet needs a file; found standard input"
-        )
+        if str(path) == "-":
+            raise UsageError("Parquet needs a file; found standard input")
+        raise UsageError(f"{path}: no such file")
     size = Path(path).stat().st_size
     most = max(_EXPANSION_FREE, MAX_EXPANSION * size)
     try:
         with parquet.ParquetFile(str(path), memory_map=False, pre_buffer=False) as file:
             schema = file.schema_arrow
-            places = column_places(schema.names, reading, problems, 0)
-            _check_types(
-                arrow, {name: schema.types[place] for name, place in places.items()}, problems
-            )
-            columns = [schema.names[place] for place in places.values()]
+            positions = column_positions(schema.names, reading, problems, 0)
+            types = {name: schema.types[position] for name, position in positions.items()}
+            _check_types(arrow, types, problems)
+            columns = [schema.names[position] for position in positions.values()]
             rows = _rows_at_a_time(path, columns, most, problems)
             for batch in file.iter_batches(rows, columns=columns, use_threads=False):
                 advance(size * batch.num_rows // max(file.metadata.num_rows, 1))
@@ -106,26 +103,31 @@ def _check_types(arrow: Any, types: dict[str, Any], problems: Problems) -> None:
     """Stop at a column whose values could not become what it stands for."""
     kinds = arrow.types
 
-    def fits(name: str, given: Any) -> bool:
-        if kinds.is_dictionary(given):
-            return fits(name, given.value_type)
-        if name in ("labels", "relevance") and (
-            kinds.is_list(given) or kinds.is_large_list(given) or kinds.is_fixed_size_list(given)
-        ):
-            return fits("text" if name == "labels" else "number", given.value_type)
+    def is_list(kind: Any) -> bool:
+        return bool(
+            kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+        )
+
+    def fits(name: str, kind: Any) -> bool:
+        if kinds.is_dictionary(kind):
+            return fits(name, kind.value_type)
+        if name == "labels" and is_list(kind):
+            return fits("text", kind.value_type)
+        if name == "relevance" and is_list(kind):
+            return fits("number", kind.value_type)
         if name == "number":
-            return bool(kinds.is_integer(given) or kinds.is_floating(given))
-        text = kinds.is_string(given) or kinds.is_large_string(given) or kinds.is_string_view(given)
-        return bool(text or kinds.is_null(given) or (name == "id" and kinds.is_integer(given)))
+            return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
+        text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+        return bool(text or kinds.is_null(kind) or (name == "id" and kinds.is_integer(kind)))
 
     wanted = {
         "labels": "strings or lists of strings",
         "relevance": "lists of numbers",
         "id": "strings or integers",
     }
-    for name, given in types.items():
-        if not fits(name, given):
-            problems.fatal(f"column '{name}' of type {given}", wanted.get(name, "strings"))
+    for name, kind in types.items():
+        if not fits(name, kind):
+            problems.fatal(f"column '{name}' of type {kind}", wanted.get(name, "strings"))
 
 
 def _values(column: Any) -> list[Any]:

@@ -1,6 +1,6 @@
-"""What the footer of a Parquet file claims of its column chunks, read without pyarrow.
+"""Column chunks by the footer of a Parquet file, read without pyarrow.
 
-pyarrow would tell it too, but ends the whole process where a damaged footer disagrees with itself.
+pyarrow knows them too, but ends the whole process where a damaged footer disagrees with itself.
 The footer is one struct in Thrift's compact protocol, see parquet.thrift in apache/parquet-format.
 """
 
@@ -55,17 +55,17 @@ def column_chunks(path: Path | str) -> Iterator[ColumnChunk]:
     try:
         for group in _Thrift(footer).struct()[_ROW_GROUPS]:
             for chunk in group[_COLUMNS]:
-                told = chunk[_META_DATA]
+                meta = chunk[_META_DATA]
                 yield ColumnChunk(
-                    told[_PATH][0].decode(), int(told[_NUM_VALUES]), int(told[_UNCOMPRESSED])
+                    meta[_PATH][0].decode(), int(meta[_NUM_VALUES]), int(meta[_UNCOMPRESSED])
                 )
     except (IndexError, KeyError, TypeError, AttributeError, RecursionError):
-        # cut short, or other types than told
+        # cut short, or other types than declared
         raise ValueError("a footer that cannot be read") from None
 
 
 class _Thrift:
-    """Decodes structs to dicts by field number, lists to lists; other things to numbers and bytes."""
+    """Decodes structs to dicts by field number, lists to lists; the others to numbers or bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -76,8 +76,13 @@ class _Thrift:
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._zigzag()
-            fields[number] = head & 15 == _TRUE if head & 15 <= _FALSE else self._value(head & 15)
+            step = head >> 4
+            kind = head & 15
+            number = number + step if step else self._zigzag()
+            if kind <= _FALSE:
+                fields[number] = kind == _TRUE
+            else:
+                fields[number] = self._value(kind)
         return fields
 
     def _value(self, kind: int) -> Any:

@@ -15,8 +15,8 @@ from longtail.data.builder import Reading, in_vocabulary
 from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
+from longtail.data.left_out import warn_left_out
 from longtail.data.lines import text_lines
-from longtail.data.losses import warn_left_out
 from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.origin import features_note
 from longtail.data.problems import Problems
@@ -54,29 +54,32 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     problems = Problems(
         text_file or feature_file or files.need(_TEXTS, _FEATURES), reading.skip_bad
     )
-    target_file = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
-    texts, bad = _read_texts(text_file, problems) if text_file else (None, [])
-    features = read_csr_npz(feature_file) if feature_file else None
+    target_file = files.find(_TARGETS, required=reading.labelled)
+    texts = None
+    bad: list[int] = []
+    if text_file:
+        texts, bad = _read_texts(text_file, problems)
+    features = None
+    if feature_file:
+        features = read_csr_npz(feature_file)
+    n_rows = 0
     if texts is not None:
         n_rows = len(texts)
     elif features is not None:
         n_rows = features.shape[0]
-    else:
-        n_rows = 0
     matrix = _read_targets(target_file) if target_file else csr_of_nothing(n_rows, 0)
     for file, part in ((feature_file, features), (target_file, matrix)):
         if part is not None and part.shape[0] != n_rows:
-            found = f"{part.shape[0]} rows, but {n_rows} documents in {Path(problems.file).name}"
-            problems.fatal(found, "as many in both", file=file)
+            problem = f"{part.shape[0]} rows, but {n_rows} documents in {Path(problems.file).name}"
+            problems.fatal(problem, "as many in both", file=file)
     if feature_file and features is not None:
         reading.notes.append(features_note(str(feature_file.relative_to(files.folder)), features))
     labels = _read_labels(files, matrix.shape[1], target_file, problems)
     dataset = Dataset(
         matrix, labels, texts=texts, features=features, source=Source(files.folder, labels=labels)
     )
-    bad += unknown_rows(
-        dataset, reading, problems, text_file or target_file, 1 if text_file else None
-    )
+    first_line = 1 if text_file else None
+    bad += unknown_rows(dataset, reading, problems, text_file or target_file, first_line)
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
 
@@ -125,7 +128,9 @@ def _read_labels(files: SplitFiles, count: int, targets: Path | None, problems: 
     empty = int(np.count_nonzero(lines.lengths == 0))
     if not repeated and not empty:
         return Labels(lines)
-    problem = f"{repeated} items stand there before" if repeated else f"{empty} empty items"
+    problem = f"{empty} empty items"
+    if repeated:
+        problem = f"{repeated} items stand there before"
     log.warning("%s: found %s; the labels are called by their column numbers", items, problem)
     return replace(number_labels(count, count * 100, problems), names=lines)
 

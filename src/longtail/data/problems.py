@@ -27,25 +27,28 @@ class Problems:
         self.skipped = 0  # records left out so far
         self._shown: list[Problem] = []
 
-    def add(self, line: int, found: str, expected: str, file: object = None) -> None:
+    def add(self, line: int, problem: str, expected: str, file: object = None) -> None:
         """Note that the record on ``line`` is bad; raises once there are more than may be shown or
         skipped.
         """
         if len(self._shown) < MAX_SHOWN:
-            self._shown.append(
-                Problem(self.file if file is None else str(file), line, found, expected)
-            )
+            self._shown.append(Problem(self._name_of(file), line, problem, expected))
         self.skipped += 1
         if self.skipped > max(self.skip_bad, MAX_SHOWN):
             self._fail(f"more than {self.skipped - 1} bad records", "N")
 
-    def fatal(self, found: str, expected: str, line: int = 0, file: object = None) -> NoReturn:
+    def fatal(self, problem: str, expected: str, line: int = 0, file: object = None) -> NoReturn:
         """Stop at once: nothing after this point of the file can be read."""
-        last = Problem(self.file if file is None else str(file), line, found, expected)
+        last = Problem(self._name_of(file), line, problem, expected)
         raise DataError([*self._shown[: MAX_SHOWN - 1], last])
 
+    def _name_of(self, file: object) -> str:
+        if file is None:
+            return self.file
+        return str(file)
+
     def close(self) -> None:
-        """Raise if more records were bad than may be skipped; else say which were left out."""
+        """Raise if more records were bad than may be skipped; else log which were left out."""
         count = f"{self.skipped} bad record{'s' if self.skipped > 1 else ''}"
         if self.skipped > self.skip_bad:
             self._fail(count, str(self.skipped))
@@ -61,7 +64,7 @@ class Problems:
 
 
 def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
-    """Return (found, expected) for bytes that cannot be decoded."""
+    """Return (problem, expected) for bytes that cannot be decoded."""
     shown = "".join(f"\\x{byte:02x}" for byte in error.object[error.start : error.end])
     return (
         f"a byte that is not UTF-8 ('{shown}')",

@@ -97,7 +97,7 @@ def _term(name: str) -> Any:
 
 
 def _graph(path: Path | str, problems: Problems) -> Any:
-    """Parse a file; whatever rdflib raises, and it raises of all kinds, is a problem of the file."""
+    """Parse a file; any exception of rdflib, which raises many kinds, is a problem of the file."""
     with _quiet():
         graph = _rdflib().Graph()
     data = b"".join(chunks(path, problems)).removeprefix(b"\xef\xbb\xbf")
@@ -119,22 +119,22 @@ def _graph(path: Path | str, problems: Problems) -> Any:
         raise
     except Exception as error:
         problems.fatal(
-            f"malformed {syntax} ({_said(error)})", "RDF with skos:Concepts", _line_of(error)
+            f"malformed {syntax} ({_message(error)})", "RDF with skos:Concepts", _line_of(error)
         )
     return graph
 
 
 def _syntax(path: Path | str, data: bytes) -> str:
-    """Tell RDF/XML, Turtle, N-Triples and JSON-LD by the name, else by the first character."""
+    """Recognise RDF/XML, Turtle, N-Triples and JSON-LD by the name, else by the first bytes."""
     suffix = uncompressed(path).suffix.lower()
+    if suffix in SKOS_SUFFIXES:
+        return SKOS_SUFFIXES[suffix]
     start = data.lstrip()[:4]
-    return SKOS_SUFFIXES.get(suffix) or (
-        "json-ld"
-        if start[:1] in (b"{", b"[")
-        else "xml"
-        if start in (b"<?xm", b"<rdf", b"<!DO", b"<!--")
-        else "turtle"
-    )
+    if start[:1] in (b"{", b"["):
+        return "json-ld"
+    if start in (b"<?xm", b"<rdf", b"<!DO", b"<!--"):
+        return "xml"
+    return "turtle"
 
 
 def _remote_contexts(value: Any) -> Iterator[str]:
@@ -164,12 +164,14 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _said(error: Exception) -> str:
-    # XML's would name the file «<unknown>»
-    said = error.getMessage() if hasattr(error, "getMessage") else str(error)
-    said = " ".join(said.split()) or type(error).__name__
-    syntax = re.search(r"Bad syntax \((.*?)\) at", said)
-    return syntax[1] if syntax else quoted(said, 120)
+def _message(error: Exception) -> str:
+    # str() of XML's errors would name the file «<unknown>»
+    message = error.getMessage() if hasattr(error, "getMessage") else str(error)
+    message = " ".join(message.split()) or type(error).__name__
+    syntax = re.search(r"Bad syntax \((.*?)\) at", message)
+    if syntax:
+        return syntax[1]
+    return quoted(message, 120)
 
 
 def _line_of(error: Exception) -> int:
@@ -198,51 +200,49 @@ def _label(graph: Any, concept: Any, language: str) -> Label:
     def values(*names: str) -> list[str]:
         """Return the literals of the first property that has any, the best language first."""
         for name in names:
-            found = [o for o in graph.objects(concept, _term(name)) if isinstance(o, literal)]
-            if found:
-                return [
-                    str(o)
-                    for o in sorted(found, key=lambda o: (*_rank(o.language, language), str(o)))
-                ]
+            literals = [o for o in graph.objects(concept, _term(name)) if isinstance(o, literal)]
+            literals.sort(key=lambda o: (*_rank(o.language, language), str(o)))
+            if literals:
+                return list(map(str, literals))
         return []
 
     preferred = values("prefLabel") or sorted(
         map(str, graph.objects(concept, _rdflib().RDFS.label))
     )
-    name = preferred[0] if preferred else ""
+    name = next(iter(preferred), "")
     aliases = dict.fromkeys(
         alias for alias in [*values("altLabel"), *preferred] if alias and alias != name
     )
-    text = values("definition", "scopeNote")
+    text = next(iter(values("definition", "scopeNote")), "")
     label = _id(concept)
     minted = concept.startswith(_MINTED) and label != str(concept)
     if minted:
         uri = min(map(str, graph.objects(concept, _term("exactMatch"))), default="")
     else:
         uri = label
-    return Label(label, name, text[0] if text else "", tuple(aliases), uri)
+    return Label(label, name, text, tuple(aliases), uri)
 
 
 def _rank(language: str | None, wanted: str) -> tuple[int, str]:
-    own = (language or "").lower()
-    if own == wanted:
+    tag = (language or "").lower()
+    if tag == wanted:
         rank = 0
-    elif own.startswith(f"{wanted}-"):
+    elif tag.startswith(f"{wanted}-"):
         rank = 1
-    elif not own:
+    elif not tag:
         rank = 2
     else:
         rank = 3
-    return rank, own
+    return rank, tag
 
 
 def _id(concept: Any) -> str:
-    """Return the label id of a concept: its URI, or the id that :func:`write_skos` made the URI of."""
+    """Return the label id of a concept: its URI, or the id that :func:`write_skos` encoded."""
     uri = str(concept)
     if uri.startswith(_MINTED):
-        given = unquote(uri.removeprefix(_MINTED))
-        if _minted(given) == uri:
-            return given
+        label = unquote(uri.removeprefix(_MINTED))
+        if _minted(label) == uri:
+            return label
     return uri.removeprefix(_BASE)
 
 

@@ -39,10 +39,12 @@ class Source:
         """Return the source for ``path``; the ``split`` that was asked for counts where it is a
         folder of both.
         """
-        place = Path(path).absolute()  # a link keeps its own name
-        if ".." in place.parts:
-            place = place.resolve()
-        return cls(place, split if place.is_dir() else _split_of(place), labels, whole)
+        absolute = Path(path).absolute()  # a link keeps its own name
+        if ".." in absolute.parts:
+            absolute = absolute.resolve()
+        if not absolute.is_dir():
+            split = _split_of(absolute)
+        return cls(absolute, split, labels, whole)
 
     @property
     def folder(self) -> Path:
@@ -56,7 +58,7 @@ class Source:
         """Names that may be that of a benchmark: of the file and of its folder, or of the folder
         read.
         """
-        return tuple(place.name for place in dict.fromkeys((self.path, self.folder)))
+        return tuple(path.name for path in dict.fromkeys((self.path, self.folder)))
 
     def part(self) -> Source:
         """Return the source of some of the documents, or of all in another order."""
@@ -65,5 +67,7 @@ class Source:
 
 def _split_of(file: Path) -> str:
     words = re.split(r"[^a-z]+", uncompressed(file.name).stem.lower())
-    found = {_SPLITS[word] for word in words if word in _SPLITS}
-    return found.pop() if len(found) == 1 else ""
+    splits = {_SPLITS[word] for word in words if word in _SPLITS}
+    if len(splits) != 1:
+        return ""
+    return splits.pop()

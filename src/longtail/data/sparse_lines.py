@@ -1,4 +1,4 @@
-"""Sparse matrices as text: lines such as ``3:0.5 8:1``, mostly under a header, scanned by a kernel."""
+"""Sparse matrices as text: lines such as ``3:0.5 8:1``, mostly under a header."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longtail.data.csr import MAX_COLUMNS, csr_of
 from longtail.data.headers import FLOAT, TARGETS, is_headerless
 from longtail.data.lines import BEGINNING, Block, blocks
 from longtail.data.problems import Problems, quoted
-from longtail.kernels.text import scan_lines
+from longtail.kernels.text import LineLimits, ScannedLines, scan_lines
 
 __all__ = ["Headerless", "SparseLines", "read_sparse_lines", "sparse_lines"]
 
@@ -88,7 +88,7 @@ def read_sparse_lines(
 
 
 class _BadLine(Exception):
-    """(found, expected) for a line that cannot be taken."""
+    """(problem, expected) for a line that cannot be taken."""
 
 
 class _Scanner:
@@ -109,11 +109,13 @@ class _Scanner:
         self._names = names
         self._headerless = headerless
         if headerless is None:
-            line, _, rest = block.data.partition(b"\n")
+            line, _, content = block.data.partition(b"\n")
             self.counts = self._parse_header(line, block.first_line)
             self._first_line = 2  # of row 0, but for comments
+            content_line = 2
         else:
-            rest = block.data
+            content = block.data
+            content_line = block.first_line
             self.counts = (sys.maxsize, MAX_COLUMNS, MAX_COLUMNS)
             self._first_line = 1
         self._columns = array("i")
@@ -122,18 +124,15 @@ class _Scanner:
         self._listed = array("i")
         self._listed_ends = array("q", [0])
         self._lists = len(names) == 3
-        # relevances are above 0
-        self._least = (
-            np.nextafter(np.float32(0), np.float32(1))
-            if names[1] == "labels"
-            else np.float32(-np.inf)
-        )
+        self._least = np.float32(-np.inf)
+        if names[1] == "labels":  # relevances are above 0
+            self._least = np.nextafter(np.float32(0), np.float32(1))
         self._bad: list[int] = []
         self._room: tuple[NDArray[Any], ...] = (np.empty(0),) * 5
         self._nbytes = 0
         self._rows_to_content = 0  # rows up to the last line that is not blank
-        if rest:
-            self.take(Block(2 if self._headerless is None else block.first_line, rest))
+        if content:
+            self.take(Block(content_line, content))
 
     def _parse_header(self, line: bytes, number: int) -> tuple[int, ...]:
         tokens = line.split()
@@ -167,11 +166,10 @@ class _Scanner:
         at = 0
         room = self._scratch(block.data)
         n_labels = self.counts[-1] if self._lists else 0
+        limits = LineLimits(self._lists, n_labels, self.counts[1], self._least)
         while at < len(data) and self._rows < self.counts[0]:
             most = min(self.counts[0] - self._rows, len(room[1]))
-            rows, at = scan_lines(
-                data, at, most, self._lists, n_labels, self.counts[1], self._least, *room
-            )
+            rows, at = scan_lines(data, at, most, limits, ScannedLines(*room))
             self._keep(rows, *room)
             if at < len(data) and rows < most:
                 end = block.data.index(b"\n", at)
@@ -182,8 +180,8 @@ class _Scanner:
         if block.data[at:].strip():
             skipped = len(block.data[at:]) - len(block.data[at:].lstrip())
             line = block.first_line + block.data.count(b"\n", 0, at + skipped)
-            found = f"a line after the {self.counts[0]} {self._names[0]} of the header"
-            self._problems.fatal(found, "the end of the file", line, self._path)
+            problem = f"a line after the {self.counts[0]} {self._names[0]} of the header"
+            self._problems.fatal(problem, "the end of the file", line, self._path)
 
     def _scratch(self, data: bytes) -> tuple[NDArray[Any], ...]:
         """Return arrays, used again and again, for all that lines can hold: `1,` is a label, `1:1 `
@@ -224,9 +222,9 @@ class _Scanner:
                 return
         try:
             listed, pairs = self._parse(line)
-        except _BadLine as wrong:
-            found, expected = wrong.args
-            self._problems.add(self._rows + self._first_line, found, expected, self._path)
+        except _BadLine as bad:
+            problem, expected = bad.args
+            self._problems.add(self._rows + self._first_line, problem, expected, self._path)
             self._append_bad()
             return
         self._listed.extend(listed)
@@ -273,13 +271,17 @@ class _Scanner:
             raise _BadLine(f"{noun} {quoted(token)}", "a whole number from 0")
         digits = token.lstrip(b"0") or b"0"
         if len(digits) > 18 or int(digits) >= count:
-            limit = f"{count}, as the header says" if self._headerless is None else str(count)
+            limit = str(count)
+            if self._headerless is None:
+                limit = f"{count}, as the header says"
             raise _BadLine(f"{noun} {quoted(digits)[1:-1]}", f"a number below {limit}")
         return int(digits)
 
     def _value(self, token: bytes, column: int) -> float:
-        with np.errstate(over="ignore"):
-            value = np.float32(float(token)) if FLOAT.fullmatch(token) else np.float32(np.nan)
+        value = np.float32(np.nan)
+        if FLOAT.fullmatch(token):
+            with np.errstate(over="ignore"):
+                value = np.float32(float(token))
         if not np.isfinite(value):
             raise _BadLine(f"value {quoted(token)}", "a finite number")
         if value < self._least:
@@ -289,12 +291,12 @@ class _Scanner:
         return float(value)
 
     def finish(self) -> SparseLines:
-        """Return the matrix once the file is read; a header must have told the number of lines."""
+        """Return the matrix once the file is read; a header must have counted the lines."""
         if self._headerless is None:
             n_rows, n_columns, *_ = counts = self.counts
             if self._rows < n_rows:
-                found = f"{self._rows} lines after a header of {n_rows} {self._names[0]}"
-                self._problems.fatal(found, "as many lines as the header says", 1, self._path)
+                problem = f"{self._rows} lines after a header of {n_rows} {self._names[0]}"
+                self._problems.fatal(problem, "as many lines as the header says", 1, self._path)
         else:
             n_rows, n_columns, _ = counts = self._counted(self._headerless.n_rows)
         columns = np.frombuffer(self._columns, np.int32)

@@ -64,19 +64,23 @@ class SplitFiles:
     def _part_of(path: Path, names: Sequence[str]) -> str:
         for name in names:
             pattern = re.escape(name).replace(r"\{\}", "(.+)") + r"(?:\.gz|\.zst)?"
-            if found := re.fullmatch(pattern, path.name):
-                return found[1]
+            if match := re.fullmatch(pattern, path.name):
+                return match[1]
         examples = ", ".join(name.format("…") for name in names)
-        raise UsageError(
-            f"{path}: not a folder; expected a folder of this format, or a file in it called {examples}"
-        )
+        expected = f"expected a folder of this format, or a file in it called {examples}"
+        raise UsageError(f"{path}: not a folder; {expected}")
 
     def at(self, name: str) -> Path:
         """Return where a file of this split is written."""
         return self.folder / name.format(self.part)
 
-    def find(self, *names: str) -> Path | None:
-        """Return the first of the files that is there, compressed or not."""
+    def find(self, *names: str, required: bool = False) -> Path | None:
+        """Return the first of the files that is there, compressed or not.
+
+        Refuse a folder without them where one is ``required``.
+        """
+        if required:
+            return self.need(*names)
         for name in names:
             there = [
                 f
@@ -84,21 +88,20 @@ class SplitFiles:
                 if (f := self.folder / (name.format(self.part) + end)).exists()
             ]
             if len(there) > 1:
-                raise UsageError(
-                    f"{self.folder}: found {there[0].name} and {there[1].name}; expected one of them"
-                )
+                both = f"{there[0].name} and {there[1].name}"
+                raise UsageError(f"{self.folder}: found {both}; expected one of them")
             if there:
                 return there[0]
         return None
 
     def need(self, *names: str) -> Path:
-        """Return what :meth:`find` does, or say which file is missing."""
-        found = self.find(*names)
-        if found is None:
+        """Return what :meth:`find` does, or refuse a folder without it."""
+        file = self.find(*names)
+        if file is None:
             raise UsageError(
                 f"{self.folder}: no file {' or '.join(name.format(self.part) for name in names)}"
             )
-        return found
+        return file
 
     def refuse_other_labels(
         self, path: Path, there: Iterable[str], ours: Iterable[str], name: str
@@ -106,16 +109,15 @@ class SplitFiles:
         """Raise if the file at ``path`` is needed as it is, by the other split's file ``name``."""
         taken = any((self.folder / name.format(part)).exists() for part in self._others)
         if taken and list(there) != list(ours):
-            found = (
+            problem = (
                 f"{path}: holds other labels than this dataset and belongs to the other split too"
             )
-            raise UsageError(
-                f"{found}; expected the same labels: read with labels=…, or write to another folder"
-            )
+            expected = "the same labels: read with labels=…, or write to another folder"
+            raise UsageError(f"{problem}; expected {expected}")
 
 
 def read_strings(path: Path | str, count: int | None = None) -> Strings:
-    """Read one string a line; all must be good, and ``count`` if that is given, for their places
+    """Read one string a line; all must be good, and ``count`` if that is given, for their positions
     mean something.
     """
     problems = Problems(path)

@@ -39,8 +39,8 @@ class Strings(Sequence[str]):
             raw = strings[0].encode()
             return cls(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
         builder = StringsBuilder()
-        rest = iter(strings)
-        while block := list(islice(rest, _BLOCK)):
+        remaining = iter(strings)
+        while block := list(islice(remaining, _BLOCK)):
             builder.extend(block)
         return builder.finish()
 
@@ -102,7 +102,7 @@ class Strings(Sequence[str]):
         return Strings(np.frombuffer(arena, np.uint8), offsets)
 
     def packed(self) -> Strings:
-        """Return the same strings with an arena that starts at offset 0 and has no byte to spare."""
+        """Return the same strings with an arena that starts at offset 0 and ends with the last."""
         start = int(self.offsets[0])
         end = int(self.offsets[-1])
         if start == 0 and end == len(self.arena):
@@ -113,15 +113,15 @@ class Strings(Sequence[str]):
 def blank(strings: Strings) -> NDArray[np.bool_]:
     """Return (n,) whether each string is empty or nothing but white space."""
     lengths = strings.lengths
-    found: NDArray[np.bool_] = lengths == 0
-    first = np.where(found, 0, strings.offsets[:-1])
+    are_blank: NDArray[np.bool_] = lengths == 0
+    first = np.where(are_blank, 0, strings.offsets[:-1])
     if not len(strings.arena):
-        return found
+        return are_blank
     begins = strings.arena[np.minimum(first, len(strings.arena) - 1)]
     maybe = (begins <= 0x20) | (begins >= 0x80)  # any other character is not white space
-    for row in np.flatnonzero(~found & maybe).tolist():
-        found[row] = strings[row].isspace()
-    return found
+    for row in np.flatnonzero(~are_blank & maybe).tolist():
+        are_blank[row] = strings[row].isspace()
+    return are_blank
 
 
 class StringsBuilder:

@@ -20,8 +20,8 @@ import msgspec
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
+from longtail.data.left_out import IN_LABEL_FILE, warn_left_out
 from longtail.data.lines import MAX_LINE, blocks
-from longtail.data.losses import IN_LABEL_FILE, warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.errors import UsageError, unknown_name
@@ -30,7 +30,7 @@ __all__ = [
     "BadRecord",
     "LabelCells",
     "add_row",
-    "column_places",
+    "column_positions",
     "columns_to_write",
     "join_cell",
     "join_id",
@@ -56,9 +56,7 @@ COLUMNS = ("id", "title", "text", "labels", "relevance")
 
 
 class BadRecord(Exception):
-    """A row or cell that cannot be read: (found, expected), and the file where that is not the one
-    being read.
-    """
+    """A row or cell that cannot be read: (problem, expected), and the file if it is another one."""
 
 
 def read_csv(path: Path | str, reading: Reading) -> Dataset:
@@ -87,17 +85,19 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
     builder = Builder(path, reading)
     rows = table_rows(path, builder.problems, delimiter)
     line, header = next(rows, (0, []))
-    shown = "<TAB>" if delimiter == "\t" else delimiter
+    shown = delimiter.replace("\t", "<TAB>")
     if not header:
         builder.problems.fatal("no header row", f"a first line such as text{shown}labels")
-    by = f", separated by {shown}" if len(header) == 1 else ""
-    places = column_places(header, reading, builder.problems, line, by)
+    by = ""
+    if len(header) == 1:
+        by = f", separated by {shown}"
+    positions = column_positions(header, reading, builder.problems, line, by)
     label_cells = LabelCells(path, reading.label_separator)
     for line, row in rows:
         if len(row) != len(header):
             builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
         else:
-            cells: dict[str, Any] = {name: row[column] for name, column in places.items()}
+            cells: dict[str, Any] = {name: row[column] for name, column in positions.items()}
             if "id" in cells:
                 cells["id"] = split_id(cells["id"])
             add_row(builder, line, cells, label_cells)
@@ -107,7 +107,7 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
     return dataset
 
 
-def column_places(
+def column_positions(
     header: Sequence[str], reading: Reading, problems: Problems, line: int, by: str = ""
 ) -> dict[str, int]:
     """Return the position of each column that is there, or stop for one that has to be; ``by`` ends
@@ -121,10 +121,11 @@ def column_places(
     twice = [name for name in COLUMNS if names.count(name) > 1]
     if twice:
         problems.fatal(f"two columns '{twice[0]}'", "each column once", line)
-    required = [
-        *(["text"] if "title" not in names else []),
-        *(["labels"] if reading.labelled else []),
-    ]
+    required = []
+    if "title" not in names:
+        required.append("text")
+    if reading.labelled:
+        required.append("labels")
     for name in required:
         if name not in names:
             asked = {"text": reading.text_column, "labels": reading.labels_column}[name]
@@ -144,18 +145,20 @@ def standard_names(header: Sequence[str], reading: Reading) -> list[str]:
     names = [name.strip().lower() for name in header]
     for name, asked in (("text", reading.text_column), ("labels", reading.labels_column)):
         if asked is not None:  # a column of the standard name is another one
-            names = [f"other {own}" if own == name else own for own in names]
+            other = {name: f"other {name}"}
+            names = [other.get(column, column) for column in names]
             wanted = asked.strip().lower()
-            names = [name if own in (wanted, f"other {wanted}") else own for own in names]
+            standard = {wanted: name, f"other {wanted}": name}
+            names = [standard.get(column, column) for column in names]
     return names
 
 
 def no_column(name: str, header: Sequence[str]) -> str:
-    """Return what was found where a column is missing: the columns there are, and the nearest of
-    them.
-    """
+    """Return the problem of a missing column: the columns there are, and the nearest of them."""
     _, near, name_and_mark = unknown_name("column", name, header).partition("; did you mean ")
-    hint = f" (did you mean {name_and_mark})" if near and len(header) > 1 else ""
+    hint = ""
+    if near and len(header) > 1:
+        hint = f" (did you mean {name_and_mark})"
     return f"no column '{name}'{hint} in {quoted(list(header), 200)}"
 
 
@@ -179,7 +182,7 @@ class LabelCells:
         if self.separator in cell:
             self._separated += 1
         else:
-            self._others.update(own for own in _SEPARATORS if own in cell)
+            self._others.update(character for character in _SEPARATORS if character in cell)
 
     def warn(self) -> None:
         """Warn where many cells are one label that holds a comma or the like, and hardly any is
@@ -190,10 +193,16 @@ class LabelCells:
         other, count = self._others.most_common(1)[0]
         if count < max(2, _COMMONLY * self._cells):
             return
-        found = f"{count:,} of {self._cells:,} cells of labels hold {other!r}, and each is read as one label"
-        way_out = f"where it separates labels, give --label-separator {other!r}, or label_separator={other!r}"
+        problem = f"{count:,} of {self._cells:,} cells of labels hold {other!r}"
+        problem += ", and each is read as one label"
+        way_out = f"where it separates labels, give --label-separator {other!r}"
+        way_out += f", or label_separator={other!r}"
         log.warning(
-            "%s: %s, as labels are separated by %r; %s", self._path, found, self.separator, way_out
+            "%s: %s, as labels are separated by %r; %s",
+            self._path,
+            problem,
+            self.separator,
+            way_out,
         )
 
 
@@ -208,20 +217,22 @@ def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: Lab
         relevance = None
         if labels is not None:  # an empty cell of relevances means that all are 1
             relevance = _list(cells, "relevance", separator, float) or None
-        text, title, given = (_string(cells.get(name)) for name in ("text", "title", "id"))
+        text, title, document = (_string(cells.get(name)) for name in ("text", "title", "id"))
     except BadRecord as bad:
         builder.problems.add(line, *bad.args)
     else:
-        label_ids = None if labels is None else tuple(labels)
-        builder.add(
-            line, Record(text=text, title=title, labels=label_ids, id=given, relevance=relevance)
-        )
+        record = Record(text, title, None, document, relevance)
+        if labels is not None:
+            record.labels = tuple(labels)
+        builder.add(line, record)
 
 
 def _string(value: Any) -> str | None:
     if isinstance(value, UnicodeDecodeError):
         raise BadRecord(*not_utf8(value))
-    return value if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _list(cells: dict[str, Any], name: str, separator: str, of: type[T]) -> list[T] | None:
@@ -364,10 +375,15 @@ def table_line(cells: Iterable[str], delimiter: str) -> bytes:
     """Return one line of a text table; a cell is quoted where it holds a quote, a newline or the
     delimiter.
     """
-    special = re.compile(f'["\r\n{delimiter}]').search
-    line = delimiter.join(
-        f'"{cell.replace(chr(34), chr(34) * 2)}"' if special(cell) else cell for cell in cells
-    )
+    is_special = re.compile(f'["\r\n{delimiter}]').search
+
+    def quoted_if_special(cell: str) -> str:
+        if not is_special(cell):
+            return cell
+        doubled = cell.replace('"', '""')
+        return f'"{doubled}"'
+
+    line = delimiter.join(map(quoted_if_special, cells))
     return f"{line}\n".encode()
 
 

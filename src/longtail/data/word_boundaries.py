@@ -18,7 +18,8 @@ _LEAST = 5  # documents
 _WORD = re.compile(r"\b\w\w+\b")  # the words of tf-idf
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, and the ideographs of Chinese and Japanese
 _WITHOUT_SPACES = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003134f]"
 )
 # characters of such a script between spaces, in the mean, of a text that was divided before
 _LONGEST_PIECE = 8

@@ -1,4 +1,4 @@
-"""The XMC repository's bag-of-words files, in one file or split by X and Y, and its filter files."""
+"""Bag-of-words files of the XMC repository, one file or split by X and Y, and filter files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.headers import has_header, is_headerless
 from longtail.data.labels import Labels
+from longtail.data.left_out import warn_left_out
 from longtail.data.lines import Block, beginning, blocks
-from longtail.data.losses import warn_left_out
 from longtail.data.origin import features_note
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
@@ -58,33 +58,34 @@ def read_bow(path: Path | str, reading: Reading) -> Dataset:
     A label's id is its number, or its line in NAME.labels.txt. Of a folder the split's file is
     read, such as ``train.txt`` or ``eurlex_train.txt``; names of labels lie in ``Yf.txt`` or
     ``Y.txt`` beside it."""
-    folder = None if str(path) == "-" or not Path(path).is_dir() else Path(path)
-    if folder is not None:
+    folder = None
+    if str(path) != "-" and Path(path).is_dir():
+        folder = Path(path)
         path = _bow_file(folder, reading.split)
         reading.notes.append(f"file {Path(path).name}")
     problems = Problems(path, reading.skip_bad)
     headerless = Headerless(reading.n_documents, reading.labelled)
-    found = read_sparse_lines(path, problems, ("documents", "features", "labels"), headerless)
+    lines = read_sparse_lines(path, problems, ("documents", "features", "labels"), headerless)
     beside = _ids_beside(path)
-    labels = _labels(beside if beside and beside.exists() else None, found, problems)
+    if beside and not beside.exists():
+        beside = None
+    labels = _labels(beside, lines, problems)
     if folder is not None:
         labels = _named(labels, folder, reading)
-    matrix, merged = label_matrix_of(*found.listed, len(labels))
-    headerless_file = None if found.has_header else str(path)
+    matrix, merged = label_matrix_of(*lines.listed, len(labels))
+    headerless_file = None if lines.has_header else str(path)
     dataset = Dataset(
         matrix,
         labels,
-        features=found.pairs,
+        features=lines.pairs,
         merged_duplicates=merged,
         source=Source(Path(path), labels=labels),
         headerless_file=headerless_file,
     )
     if headerless_file:
-        reading.notes.append(features_note(Path(path).name, found.pairs, headerless=True))
-    bad = [
-        *found.bad,
-        *unknown_rows(dataset, reading, problems, path, 2 if found.has_header else 1),
-    ]
+        reading.notes.append(features_note(Path(path).name, lines.pairs, headerless=True))
+    first_line = 2 if lines.has_header else 1
+    bad = [*lines.bad, *unknown_rows(dataset, reading, problems, path, first_line)]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
 
@@ -102,12 +103,12 @@ def bow_files(folder: Path, split: str) -> list[Path]:
 
 def _bow_file(folder: Path, split: str) -> Path:
     """Return the one file of a folder that holds the features and labels of a split."""
-    found = bow_files(folder, split)
-    if len(found) == 1:
-        return found[0]
-    if found:
+    files = bow_files(folder, split)
+    if len(files) == 1:
+        return files[0]
+    if files:
         raise UsageError(
-            f"{folder}: found {' and '.join(file.name for file in found)}; give one of the files"
+            f"{folder}: found {' and '.join(file.name for file in files)}; give one of the files"
         )
     raise UsageError(f"{folder}: no file {split}.txt or NAME_{split}.txt of features and labels")
 
@@ -143,20 +144,25 @@ def unknown_rows(
     rows, first = np.unique(np.searchsorted(matrix.indptr, outside, "right") - 1, return_index=True)
     bad: list[int] = rows.tolist()
     for row, column in zip(bad, matrix.indices[outside[first]].tolist(), strict=True):
-        found = f"unknown label {quoted(dataset.labels.ids[column])}{'' if first_line else f' in row {row}'}"
-        problems.add(
-            row + first_line if first_line else 0, found, "a label of the given vocabulary", file
-        )
+        problem = f"unknown label {quoted(dataset.labels.ids[column])}"
+        line = 0
+        if first_line:
+            line = row + first_line
+        else:
+            problem += f" in row {row}"
+        problems.add(line, problem, "a label of the given vocabulary", file)
     return bad
 
 
 def without_bad(dataset: Dataset, bad: list[int], problems: Problems) -> Dataset:
     """Return the dataset without its bad rows, or raise for more of them than may be skipped."""
     problems.close()
-    rows = np.delete(np.arange(len(dataset)), bad) if bad else np.arange(len(dataset))
+    rows = np.delete(np.arange(len(dataset)), bad)
     if not len(rows):
         problems.fatal("no document", "at least one")
-    return dataset.take(rows) if bad else dataset
+    if not bad:
+        return dataset
+    return dataset.take(rows)
 
 
 def _ids_beside(path: Path | str) -> Path | None:
@@ -169,12 +175,12 @@ def _ids_beside(path: Path | str) -> Path | None:
     return Path(path).with_name(f"{name}.labels.txt")
 
 
-def _labels(beside: Path | None, found: SparseLines, problems: Problems) -> Labels:
+def _labels(beside: Path | None, lines: SparseLines, problems: Problems) -> Labels:
     """Return the labels by the ids of the file ``beside``, else by number."""
-    count = found.header[-1]
+    count = lines.header[-1]
     if beside is None:
-        return number_labels(count, found.nbytes, problems)
-    ids = read_strings(beside, count if found.has_header else None)
+        return number_labels(count, lines.nbytes, problems)
+    ids = read_strings(beside, count if lines.has_header else None)
     if len(ids) < count:
         problems.fatal(f"{len(ids)} lines", f"at least {count}, one a label", file=beside)
     empty = np.flatnonzero(ids.lengths == 0)
@@ -187,7 +193,7 @@ def _labels(beside: Path | None, found: SparseLines, problems: Problems) -> Labe
 
 
 def number_labels(count: int, nbytes: int, problems: Problems) -> Labels:
-    """Return labels called "0" to "count − 1", unless a file of ``nbytes`` can hardly have so many."""
+    """Return labels called "0" to "count − 1"; refuse more than a file of ``nbytes`` can have."""
     if count > max(_FREE_LABELS, nbytes / _BYTES_A_LABEL):
         problems.fatal(
             f"{count} labels claimed by a file of {nbytes} bytes",
@@ -207,8 +213,8 @@ def _number_strings(count: int) -> Strings:
     while first < count:
         numbers = np.arange(first, min(10**digits, count))
         table = np.empty((len(numbers), digits), np.uint8)
-        for place in range(digits):
-            table[:, place] = numbers // 10 ** (digits - 1 - place) % 10 + ord("0")
+        for position in range(digits):
+            table[:, position] = numbers // 10 ** (digits - 1 - position) % 10 + ord("0")
         arenas.append(table.ravel())
         lengths.append(np.full(len(numbers), digits, np.int64))
         first = 10**digits
@@ -244,9 +250,8 @@ def write_bow(dataset: Dataset, path: Path | str) -> None:
 
 def _features(dataset: Dataset) -> sparse.csr_array:
     if dataset.features is None:
-        raise UsageError(
-            "these documents have text but no features; expected features, or a format that holds text"
-        )
+        expected = "expected features, or a format that holds text"
+        raise UsageError(f"these documents have text but no features; {expected}")
     if dataset.headerless_file is not None:
         file = dataset.headerless_file
         n_columns = dataset.features.shape[1]
@@ -262,7 +267,9 @@ def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list
     """
     numbered = labels.ids == _number_strings(len(labels))
     if not numbered:
-        where = f"their ids are in {beside}" if beside else "their ids are left out"
+        where = "their ids are left out"
+        if beside:
+            where = f"their ids are in {beside}"
         log.warning("%s: labels are written as column numbers, %s", path, where)
     needed = beside is not None and (not numbered or beside.exists())
     if needed:
@@ -311,13 +318,13 @@ def _split_labels(files: SplitFiles, y: SparseLines, nbytes: int, problems: Prob
 
 def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Problems) -> SparseLines:
     """Read the label matrix; documents that need no labels may come without one."""
-    file = files.need(_Y) if reading.labelled else files.find(_Y)
+    file = files.find(_Y, required=reading.labelled)
     if file is None:
         return SparseLines((x.header[0], 0), csr_of_nothing(x.header[0], 0), x.listed, [], 0)
     y = read_sparse_lines(file, problems, ("documents", "labels"))
     if y.header[0] != x.header[0]:
-        found = f"{y.header[0]} documents, but {x.header[0]} in {files.need(_X).name}"
-        problems.fatal(found, "as many in both", 1, file)
+        problem = f"{y.header[0]} documents, but {x.header[0]} in {files.need(_X).name}"
+        problems.fatal(problem, "as many in both", 1, file)
     return y
 
 
@@ -330,11 +337,11 @@ def _read_label_features(
     file = files.find(_LABEL_X)
     if file is None or files.find(_Y) is None:
         return None
-    found = read_sparse_lines(file, problems, ("labels", "features"))
-    if found.header != (y.header[1], x.header[1]):
-        said = f"{found.header[0]} labels and {found.header[1]} features"
-        problems.fatal(said, f"{y.header[1]} and {x.header[1]}, as in the other files", 1, file)
-    return found.pairs
+    features = read_sparse_lines(file, problems, ("labels", "features"))
+    if features.header != (y.header[1], x.header[1]):
+        problem = f"{features.header[0]} labels and {features.header[1]} features"
+        problems.fatal(problem, f"{y.header[1]} and {x.header[1]}, as in the other files", 1, file)
+    return features.pairs
 
 
 def write_xmc_split(dataset: Dataset, folder: Path | str, split: str = "train") -> None:

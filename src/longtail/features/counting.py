@@ -38,7 +38,7 @@ _MOST_NGRAMS = 1 << 32  # of one document; places in a block are 32-bit
 def over_blocks(
     name: str, documents: Strings, settings: config.TfIdf, task: Callable[[tuple[int, int]], R]
 ) -> Iterator[R]:
-    """Yield ``task((first, last))`` of blocks of documents, each some hundred kilobytes, in order."""
+    """Yield ``task((first, last))`` of blocks of documents of some hundred kilobytes, in order."""
     blocks = list(_blocks(documents.offsets, settings.ngram_max - settings.ngram_min + 1))
     if len(blocks) == 1:  # a document that someone waits for has no time to start threads
         yield task(blocks[0])
@@ -58,9 +58,9 @@ def _blocks(offsets: NDArray[np.int64], lengths: int) -> Iterator[tuple[int, int
         last = max(first + 1, int(np.searchsorted(offsets, full, "right")) - 1)
         size = int(offsets[last] - offsets[first])
         if size > most:
-            found = f"document {first + 1} has {size} bytes"
+            problem = f"document {first + 1} has {size} bytes"
             expected = f"at most {most}"
-            raise DataError([Problem("tf-idf", 0, found, expected)], "split it into several")
+            raise DataError([Problem("tf-idf", 0, problem, expected)], "split it into several")
         yield first, last
         first = last
 
@@ -94,11 +94,9 @@ class _Block:
 
     def forget_strings(self) -> None:
         """Free what only the vocabulary is made from."""
-        self.buffer, self.keys, self.facts = (
-            self.buffer[:0].copy(),
-            self.keys[:0].copy(),
-            self.facts[:0].copy(),
-        )
+        self.buffer = self.buffer[:0].copy()
+        self.keys = self.keys[:0].copy()
+        self.facts = self.facts[:0].copy()
 
 
 @dataclass
@@ -116,8 +114,8 @@ def count_and_weigh(
     block.
     """
 
-    def count(place: tuple[int, int]) -> _Block:
-        buffer, starts, hashes, units = split_units(documents, place, settings.unit)
+    def count(rows: tuple[int, int]) -> _Block:
+        buffer, starts, hashes, units = split_units(documents, rows, settings.unit)
         gap = int(settings.unit == "word")
         counted = ngrams.count_ngrams(
             starts, hashes, units, gap, settings.ngram_min, settings.ngram_max
@@ -128,11 +126,11 @@ def count_and_weigh(
         return _Block(buffer, *counted, merged=np.empty(len(counted[2]), np.uint32))
 
     def weigh(block: _Block) -> Rows:
-        own = ngrams.number_ngrams(block.members, block.shards, block.merged, firsts, columns)
+        members = ngrams.number_ngrams(block.members, block.shards, block.merged, firsts, columns)
         idf = vocabulary.idf
         sublinear = settings.sublinear_tf
         rows: Rows = tfidf_rows.weigh_counts(
-            block.rows, block.numbers, block.tfs, own, idf, sublinear
+            block.rows, block.numbers, block.tfs, members, idf, sublinear
         )
         return rows
 
@@ -144,7 +142,9 @@ def count_and_weigh(
     for block in blocks:
         block.forget_strings()
     spent = (blocks.popleft() for _ in range(len(blocks)))  # each is freed as soon as it is done
-    return vocabulary, list(pool.run(weigh, spent)) if keep_rows else []
+    if not keep_rows:
+        return vocabulary, []
+    return vocabulary, list(pool.run(weigh, spent))
 
 
 def _merge(blocks: Collection[_Block], shard: int) -> _Shard:
@@ -155,8 +155,8 @@ def _merge(blocks: Collection[_Block], shard: int) -> _Shard:
     count = 0
     ends = []
     for block in blocks:
-        own = slice(int(block.shards[shard]), int(block.shards[shard + 1]))
-        members = block.members[own]
+        of_shard = slice(int(block.shards[shard]), int(block.shards[shard + 1]))
+        members = block.members[of_shard]
         if count + len(members) > len(keys):
             room = 2 * (count + len(members))
             keys = _grown(keys, room)
@@ -164,7 +164,7 @@ def _merge(blocks: Collection[_Block], shard: int) -> _Shard:
             table = ngrams.empty_table(room)
             ngrams.fill_table(keys, count, table)
         count = ngrams.merge_counts(
-            block.keys, block.facts, members, table, keys, facts, count, block.merged[own]
+            block.keys, block.facts, members, table, keys, facts, count, block.merged[of_shard]
         )
         ends.append(count)
     return _Shard(facts[:count].copy(), ends)
@@ -237,12 +237,10 @@ def _reordered(strings: Strings, order: NDArray[np.uint32]) -> Strings:
 
 def _nothing_left(settings: config.TfIdf, n_documents: int, n_ngrams: int) -> DataError:
     asked = f"{settings.unit} n-grams of {settings.ngram_min} to {settings.ngram_max}"
-    found = f"no n-gram is left: {n_documents} documents have {n_ngrams} different {asked}"
+    problem = f"no n-gram is left: {n_documents} documents have {n_ngrams} different {asked}"
+    way_out = "give it texts, or choose shorter n-grams"
     if n_ngrams:
-        found += f", none in {settings.min_df} documents or more and {settings.max_df:.0%} of them or less"
-        return DataError(
-            [Problem("tf-idf", 0, found, "at least one")], "lower min_df or raise max_df"
-        )
-    return DataError(
-        [Problem("tf-idf", 0, found, "at least one")], "give it texts, or choose shorter n-grams"
-    )
+        problem += f", none in {settings.min_df} documents or more"
+        problem += f" and {settings.max_df:.0%} of them or less"
+        way_out = "lower min_df or raise max_df"
+    return DataError([Problem("tf-idf", 0, problem, "at least one")], way_out)

@@ -47,8 +47,10 @@ def document_features(
     if vectors is not None:
         weight = 1.0 if config.features == "dnn" else config.encoder.weight
         features = join_blocks(rows, vectors, weight)
+    elif isinstance(documents, Dataset):
+        features = join_blocks(rows, documents.dense)
     else:
-        features = join_blocks(rows, documents.dense if isinstance(documents, Dataset) else None)
+        features = join_blocks(rows, None)
     if widths is not None:
         _check_width("sparse", features.sparse.shape[1], widths[0])
         _check_width("dense", features.dense.shape[1], widths[1])
@@ -70,21 +72,16 @@ def _sparse_rows(
     """Return tf-idf rows, those given, or rows without columns."""
     if vectoriser is not None:
         texts = documents if isinstance(documents, Strings) else documents.texts
-        return vectoriser.transform(
-            texts if texts is not None else Strings.of([""] * len(documents))
-        )
+        if texts is None:
+            texts = Strings.of([""] * len(documents))
+        return vectoriser.transform(texts)
     if isinstance(documents, Dataset) and documents.features is not None:
         return prepared_rows(documents.features, config.normalise_features)
     return csr_of_nothing(len(documents), 0)
 
 
-def _check_width(block: str, found: int, expected: int) -> None:
-    if found != expected:
-        problem = f"{found} columns of {block} features"
-        raise DataError(
-            [
-                Problem(
-                    "features", 0, problem, f"{expected}, as in training; give --features as then"
-                )
-            ]
-        )
+def _check_width(block: str, width: int, trained: int) -> None:
+    if width != trained:
+        problem = f"{width} columns of {block} features"
+        expected = f"{trained}, as in training; give --features as then"
+        raise DataError([Problem("features", 0, problem, expected)])

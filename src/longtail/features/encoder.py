@@ -75,8 +75,8 @@ class Encoder(TextEncoder):
 
         Pooling «auto» is the one that the folder tells in the way of sentence-transformers, else
         [CLS]."""
-        place = f"encoder {printable(str(folder))!r}"
-        check_folder(folder, place)
+        name = f"encoder {printable(str(folder))!r}"
+        check_folder(folder, name)
         try:
             with _silence():
                 config = _hf.AutoConfig.from_pretrained(
@@ -90,20 +90,21 @@ class Encoder(TextEncoder):
                     use_safetensors=True,
                     dtype=torch.float32,
                     output_loading_info=True,
-                    **_options(config, place),
+                    **_options(config, name),
                 )
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             reason = printable(str(error).strip().partition("\n")[0])
             expected = "a whole copy of an encoder that the installed transformers knows"
             raise UsageError(
-                f"{place}: transformers cannot read it: {reason}; expected {expected}"
+                f"{name}: transformers cannot read it: {reason}; expected {expected}"
             ) from error
         if missing := sorted(report["missing_keys"]):
-            found = f"no weights for {len(missing)} parameters, {missing[0]} the first"
-            raise UsageError(
-                f"{place}: found {found}; expected those of {type(model).__name__}; take a whole copy"
-            )
-        return cls(model, pretrained_pooling(folder) if pooling == "auto" else pooling)
+            problem = f"no weights for {len(missing)} parameters, {missing[0]} the first"
+            expected = f"those of {type(model).__name__}; take a whole copy"
+            raise UsageError(f"{name}: found {problem}; expected {expected}")
+        if pooling == "auto":
+            pooling = pretrained_pooling(folder)
+        return cls(model, pooling)
 
     @classmethod
     def from_config(
@@ -124,10 +125,9 @@ class Encoder(TextEncoder):
             with _silence():
                 self.model.save_pretrained(str(folder))
         except SafetensorError as error:  # which hides what the disk answered
-            if found := re.search(r"\(os error (\d+)\)", str(error)):
-                code = int(found[1])
-            else:
-                code = errno.EIO
+            code = errno.EIO
+            if match := re.search(r"\(os error (\d+)\)", str(error)):
+                code = int(match[1])
             raise OSError(code, os.strerror(code)) from error
         about = {
             "pooling_mode_cls_token": self.pooling == "cls",
@@ -149,14 +149,17 @@ class Encoder(TextEncoder):
         ``ids`` (B, T) int64 and ``mask`` (B, T) bool, True at tokens; None says that nothing is
         padded, and lets attention run without a mask. Layers stand on each other, so a ``detached``
         one has no parameters of its own."""
-        given = mask
+        attention_mask = mask
         if mask is not None and self._ready_mask:
             # transformers would look whether the mask is all True, and make the device wait for the
             # answer
-            given = mask[:, None, None, :]  # (B, 1, 1, T)
-        hidden = self._run(ids, given).hidden_states
+            attention_mask = mask[:, None, None, :]  # (B, 1, 1, T)
+        hidden = self._run(ids, attention_mask).hidden_states
         pooled = {layer: self._pool(hidden[layer], mask) for layer in layers}
-        return [pooled[layer].detach() if layer in detached else pooled[layer] for layer in layers]
+        for layer in detached:
+            if layer in pooled:
+                pooled[layer] = pooled[layer].detach()
+        return [pooled[layer] for layer in layers]
 
     def attentions(self, ids: Tensor, mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return attention weights (B, heads, T, T) and pooled vectors (B, width) of each layer:
@@ -194,7 +197,8 @@ class Encoder(TextEncoder):
             types = torch.zeros_like(ids)
             types[:, -1] = 2  # the class token is a segment of its own, as in pre-training
             options |= {"token_type_ids": types, "use_mems": False}
-            mask = None if mask is None else mask.float()  # it is subtracted from 1
+            if mask is not None:
+                mask = mask.float()  # it is subtracted from 1
         return self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True, **options)
 
     def _pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -206,14 +210,11 @@ class Encoder(TextEncoder):
         return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def _options(config: Any, place: str) -> dict[str, Any]:
-    """Return what the class of ``config`` is to be made with: the best attention it has, and no
-    pooler.
-    """
+def _options(config: Any, name: str) -> dict[str, Any]:
+    """Return the options for the class of ``config``: its best attention, and no pooler."""
     if type(config) not in _hf.MODEL_MAPPING or config.is_encoder_decoder:
-        raise UsageError(
-            f"{place}: found a model of type {config.model_type!r}; expected an encoder, such as BERT"
-        )
+        problem = f"found a model of type {config.model_type!r}"
+        raise UsageError(f"{name}: {problem}; expected an encoder, such as BERT")
     model = _hf.MODEL_MAPPING[type(config)]
     options: dict[str, Any] = {"attn_implementation": "sdpa" if model._supports_sdpa else "eager"}
     if "add_pooling_layer" in inspect.signature(model).parameters:
@@ -223,7 +224,7 @@ def _options(config: Any, place: str) -> dict[str, Any]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep transformers from drawing bars and from reporting what a folder has beside the encoder."""
+    """Silence the progress bars of transformers and its reports on other content of a folder."""
     log = _hf.logging
     verbosity = log.get_verbosity()
     bars = log.is_progress_bar_enabled()

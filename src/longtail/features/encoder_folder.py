@@ -53,38 +53,38 @@ def encoder_folder(name: str) -> Path:
         if package is None or not package.submodule_search_locations:
             raise MissingExtra("the encoder 'minilm'", "minilm")
         return Path(package.submodule_search_locations[0]) / "model"
-    place = f"encoder {printable(name)!r}"
+    shown = f"encoder {printable(name)!r}"
     folder = find_encoder(name)
     if folder is None:
-        way_out = "no hub is asked: download the encoder first and give its folder, or one that holds it by name with "
+        way_out = "no hub is asked: download the encoder first and give its folder"
+        way_out += ", or one that holds it by name with --encoder-folder"
         raise UsageError(
-            f"{place}: found no such folder; expected a local folder, or 'minilm'; {way_out}--encoder-folder; "
+            f"{shown}: found no such folder; expected a local folder, or 'minilm'; {way_out}; "
             f"looked in the current folder, {searched_places()}"
         )
-    check_folder(folder, place)
+    check_folder(folder, shown)
     return folder
 
 
-def check_folder(folder: Path, place: str) -> None:
-    """Refuse a folder without config.json or weights; ``place`` is what errors call it."""
+def check_folder(folder: Path, name: str) -> None:
+    """Refuse a folder without config.json or weights; ``name`` is its name in errors."""
     if not folder.is_dir():
         way_out = "no hub is asked: download the encoder first and give its folder"
         raise UsageError(
-            f"{place}: found no such folder; expected a local folder, or 'minilm'; {way_out}"
+            f"{name}: found no such folder; expected a local folder, or 'minilm'; {way_out}"
         )
     if not (folder / "config.json").is_file():
-        raise UsageError(
-            f"{place}: found no config.json in the folder; expected the files of a Hugging Face encoder"
-        )
-    if any((folder / name).is_file() for name in _WEIGHTS):
+        expected = "the files of a Hugging Face encoder"
+        raise UsageError(f"{name}: found no config.json in the folder; expected {expected}")
+    if any((folder / weights).is_file() for weights in _WEIGHTS):
         return
     if any(folder.glob("pytorch_model*.bin")):
         way_out = "convert them to safetensors; pickles are not read, because they can run code"
         raise UsageError(
-            f"{place}: found weights as pytorch_model.bin; expected model.safetensors; {way_out}"
+            f"{name}: found weights as pytorch_model.bin; expected model.safetensors; {way_out}"
         )
     raise UsageError(
-        f"{place}: found no weights; expected model.safetensors; copy it there beside config.json"
+        f"{name}: found no weights; expected model.safetensors; copy it there beside config.json"
     )
 
 
@@ -114,11 +114,11 @@ def encoder_shape(folder: Path) -> EncoderShape:
     """Return what config.json and the size of the weights tell of an encoder."""
     about = _settings(folder / "config.json", "a Hugging Face encoder")
     numbers = {name: _first(about, spellings) for name, spellings in _NAMES.items()}
-    each = 2 if str(about.get("dtype", about.get("torch_dtype"))).endswith("float16") else 4
+    dtype = str(about.get("dtype", about.get("torch_dtype")))
+    each = 2 if dtype.endswith("float16") else 4
     parameters = sum(file.stat().st_size for file in folder.glob("model*.safetensors")) // each
-    return _BERT._replace(
-        parameters=parameters, **{name: found for name, found in numbers.items() if found}
-    )
+    known = {name: number for name, number in numbers.items() if number}
+    return _BERT._replace(parameters=parameters, **known)
 
 
 def _first(about: dict[str, Any], spellings: tuple[str, ...]) -> int:
@@ -134,18 +134,21 @@ def pretrained_pooling(folder: Path) -> Literal["cls", "mean"]:
     way_out = "or set encoder.pooling to cls or mean"
     if not path.is_file():
         if _has_pooling(folder / "modules.json"):
-            found = f"encoder {printable(str(folder))!r}: found no {POOLING}, though modules.json has a pooling"
+            problem = f"encoder {printable(str(folder))!r}: found no {POOLING}"
+            problem += ", though modules.json has a pooling"
             raise UsageError(
-                f"{found}; expected all files of the encoder; take a whole copy, {way_out}"
+                f"{problem}; expected all files of the encoder; take a whole copy, {way_out}"
             )
         return "cls"
     modes = _modes(_settings(path, "a pooling"))
-    if modes in (["cls"], ["mean"]):
-        return "mean" if modes == ["mean"] else "cls"
-    found = (
+    if modes == ["mean"]:
+        return "mean"
+    if modes == ["cls"]:
+        return "cls"
+    problem = (
         f"{printable(str(path))}: found pooling by {printable(' and '.join(modes)) or 'nothing'}"
     )
-    raise UsageError(f"{found}; expected cls or mean alone; take another encoder, {way_out}")
+    raise UsageError(f"{problem}; expected cls or mean alone; take another encoder, {way_out}")
 
 
 def _has_pooling(modules: Path) -> bool:
@@ -154,7 +157,9 @@ def _has_pooling(modules: Path) -> bool:
         about = json.loads(modules.read_bytes())
     except (OSError, ValueError):
         return False
-    parts = [part for part in about if isinstance(part, dict)] if isinstance(about, list) else []
+    if not isinstance(about, list):
+        return False
+    parts = [part for part in about if isinstance(part, dict)]
     return any(str(part.get("type")).endswith(".Pooling") for part in parts)
 
 
@@ -163,7 +168,8 @@ def _modes(about: dict[str, Any]) -> list[str]:
     key for each.
     """
     if (named := about.get("pooling_mode")) is not None:
-        return [str(name) for name in (named if isinstance(named, list) else [named])]
+        names = named if isinstance(named, list) else [named]
+        return list(map(str, names))
     keys = [
         key for key, wanted in about.items() if key.startswith("pooling_mode_") and wanted is True
     ]
@@ -180,6 +186,6 @@ def _settings(path: Path, what: str) -> dict[str, Any]:
     except ValueError:
         about = None
     if not isinstance(about, dict):
-        found = f"{printable(str(path))}: found no JSON object; expected the settings of {what}"
-        raise UsageError(f"{found}; take an undamaged copy of it")
+        problem = f"{printable(str(path))}: found no JSON object; expected the settings of {what}"
+        raise UsageError(f"{problem}; take an undamaged copy of it")
     return about

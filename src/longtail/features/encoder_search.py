@@ -46,7 +46,7 @@ def search_encoders_in(*folders: Path | str | None) -> Iterator[None]:
 
 
 def find_encoder(name: str) -> Path | None:
-    """Return the folder of a pretrained encoder: ``name`` itself, or one that is searched, or None."""
+    """Return the folder of a pretrained encoder: ``name`` itself, or one of those searched."""
     local = Path(name).expanduser()
     if local.is_dir():
         return local
@@ -81,7 +81,9 @@ def searched_places() -> str:
 
 def _cached(name: str) -> Path | None:
     """Return the snapshot of the main branch in the cache of Hugging Face, where there is one."""
-    owned = [name] if "/" in name else [name, *(f"{owner}/{name}" for owner in _OWNERS)]
+    owned = [name]
+    if "/" not in name:
+        owned += [f"{owner}/{name}" for owner in _OWNERS]
     for repository in owned:
         folder = _cache() / f"models--{repository.replace('/', '--')}"
         try:
@@ -95,7 +97,7 @@ def _cached(name: str) -> Path | None:
 
 
 def _cache() -> Path:
-    """Return the folder that holds the downloads of huggingface_hub, by its environment variables."""
+    """Return the folder of the downloads of huggingface_hub, by its environment variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return Path(os.environ[variable]).expanduser()

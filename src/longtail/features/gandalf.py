@@ -53,8 +53,7 @@ def real_documents(documents: Dataset) -> Dataset:
 
 
 def _plain(documents: Dataset) -> Dataset:
-    own = vars(documents)
-    return Dataset(**{field.name: own[field.name] for field in fields(Dataset)})
+    return Dataset(**{field.name: getattr(documents, field.name) for field in fields(Dataset)})
 
 
 def label_points(
@@ -71,12 +70,16 @@ def label_points(
     ids = documents.ids
     if features is not None and documents.label_features is not None:
         features = _below(features, documents.label_features[labels])
+    if texts is not None:
+        texts = _followed(texts, spoken_texts(documents.labels), labels)
+    if ids is not None:
+        ids = _followed(ids, documents.labels.ids, labels)
     more = replace(
         documents,
         label_matrix=_below(documents.label_matrix, soft_rows(graph, labels, settings.threshold)),
-        texts=None if texts is None else _followed(texts, spoken_texts(documents.labels), labels),
+        texts=texts,
         features=features,
-        ids=None if ids is None else _followed(ids, documents.labels.ids, labels),
+        ids=ids,
     )
     return Extended(**vars(more), n_real=len(documents))
 
@@ -84,17 +87,15 @@ def label_points(
 def check_gandalf(documents: Dataset) -> None:
     """Refuse documents whose labels cannot be read the way they are."""
     if documents.dense is not None:
-        raise UsageError(
-            "gandalf: found dense features of documents, which labels have none of; leave out one of them"
-        )
+        problem = "found dense features of documents, which labels have none of"
+        raise UsageError(f"gandalf: {problem}; leave out one of them")
     if documents.features is not None and documents.label_features is None:
-        found = "found ready-made features of documents, but none of labels"
+        problem = "found ready-made features of documents, but none of labels"
         way_out = "give both (lbl_X_Xf.txt), or documents with text and --no-features"
-        raise UsageError(f"gandalf: {found}; {way_out}")
+        raise UsageError(f"gandalf: {problem}; {way_out}")
     if not _usable(documents).any():
-        raise UsageError(
-            "gandalf: found no label with a word in its text, name or id; give label texts with --labels"
-        )
+        problem = "found no label with a word in its text, name or id"
+        raise UsageError(f"gandalf: {problem}; give label texts with --labels")
 
 
 def chosen_labels(documents: Dataset, settings: Gandalf, seed: int) -> NDArray[np.int64]:
@@ -135,15 +136,13 @@ def soft_rows(
 
 
 def spoken_texts(labels: Labels) -> Strings:
-    """Return what each label says in words: its name and its text, or its id where it has neither."""
+    """Return each label in words: its name and its text, or its id where it has neither."""
     if labels.texts is None and labels.names is None:
         return labels.ids
-    names, texts = (
-        column if column is not None else [""] * len(labels)
-        for column in (labels.names, labels.texts)
-    )
-    said = (name_and_text(name, text) for name, text in zip(names, texts, strict=True))
-    return Strings.of(text or label for text, label in zip(said, labels.ids, strict=True))
+    names = labels.names or [""] * len(labels)
+    texts = labels.texts or [""] * len(labels)
+    spoken = (name_and_text(name, text) for name, text in zip(names, texts, strict=True))
+    return Strings.of(text or label for text, label in zip(spoken, labels.ids, strict=True))
 
 
 def _usable(documents: Dataset) -> NDArray[np.bool_]:

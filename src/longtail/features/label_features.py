@@ -15,8 +15,9 @@ from scipy import sparse
 from longtail.data.csr import csr_of
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.sparse import group_sums, unit_rows
-from longtail.kernels.walks import keep_largest, weighted_sums
+from longtail.kernels.walks import WeightedMembers, keep_largest, weighted_sums
 
 __all__ = ["label_features"]
 
@@ -52,16 +53,18 @@ def label_features(
         raise ValueError(
             f"features of label texts: found {texts.shape[1]} columns; expected {features.shape[1]}"
         )
-    own = None if texts is None else _normalised(texts)
-    if kind == "text" and own is not None:
-        return own
+    of_texts = None
+    if texts is not None:
+        of_texts = _normalised(texts)
+    if kind == "text" and of_texts is not None:
+        return of_texts
     sums = _sums(features, label_matrix, keep if with_graph else features.sparse.shape[1])
-    if own is not None and not with_text:
-        sums = _filled(sums, own)
+    if of_texts is not None and not with_text:
+        sums = _filled(sums, of_texts)
     if with_graph and graph is not None:
         sums = _weighted(sums, graph, keep, keep)
-    if with_text and own is not None:
-        return _beside(sums, own)
+    if with_text and of_texts is not None:
+        return _beside(sums, of_texts)
     return sums
 
 
@@ -80,14 +83,16 @@ def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Feat
 
     def task(block: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
         first, last = block
-        own = groups[first : last + 1]
+        ends = groups[first : last + 1]
         bound = int(np.minimum(np.diff(work[first : last + 1]), width).sum())
         sums = group_sums(
-            own, members, rows.indptr, rows.indices, rows.data, features.dense, width, bound
+            ends, members, rows.indptr, rows.indices, rows.data, features.dense, width, bound
         )
         ptr, columns, values, dense = sums
         unit_rows(ptr, values, dense)
-        filled = keep_largest(ptr, columns, values, keep) if keep < width else len(columns)
+        filled = len(columns)
+        if keep < width:
+            filled = keep_largest(ptr, columns, values, keep)
         return ptr, columns[:filled], values[:filled], dense
 
     return _in_blocks(task, work, min(keep, width), features)
@@ -103,23 +108,15 @@ def _weighted(rows: Features, weights: sparse.csr_array, first: int, keep: int) 
     members = weights.indices.astype(np.int32, copy=False)
     values = weights.data.astype(np.float32, copy=False)
     block = rows.sparse
+    block_rows = FeatureRows(block.indptr, block.indices, block.data, rows.dense, block.shape[1])
 
     def task(part: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
-        own = ptr[part[0] : part[1] + 1]
-        sums = weighted_sums(
-            own,
-            members,
-            values,
-            block.indptr,
-            block.indices,
-            block.data,
-            rows.dense,
-            block.shape[1],
-            first,
-        )
-        out_ptr, columns, out, dense = sums
+        part_members = WeightedMembers(ptr[part[0] : part[1] + 1], members, values)
+        out_ptr, columns, out, dense = weighted_sums(part_members, block_rows, first)
         unit_rows(out_ptr, out, dense)
-        filled = keep_largest(out_ptr, columns, out, keep) if keep < first else len(columns)
+        filled = len(columns)
+        if keep < first:
+            filled = keep_largest(out_ptr, columns, out, keep)
         return out_ptr, columns[:filled], out[:filled], dense
 
     return _in_blocks(task, _work(ptr, members, rows), min(keep, block.shape[1]), rows)
@@ -164,17 +161,17 @@ def _normalised(features: Features) -> Features:
     return copy
 
 
-def _filled(sums: Features, own: Features) -> Features:
-    """Return ``sums`` with the rows that are empty taken from ``own``."""
+def _filled(sums: Features, texts: Features) -> Features:
+    """Return ``sums`` with the rows that are empty taken from ``texts``."""
     empty = (np.diff(sums.sparse.indptr) == 0) & ~sums.dense.any(axis=1)
     if not empty.any():
         return sums
     keep = sparse.dia_array((empty.astype(np.float32)[None], [0]), shape=(len(empty), len(empty)))
-    return Features.of(sums.sparse + keep @ own.sparse, sums.dense + own.dense * empty[:, None])
+    return Features.of(sums.sparse + keep @ texts.sparse, sums.dense + texts.dense * empty[:, None])
 
 
-def _beside(sums: Features, own: Features) -> Features:
+def _beside(sums: Features, texts: Features) -> Features:
     both = Features.of(
-        sparse.hstack([sums.sparse, own.sparse], "csr"), np.hstack([sums.dense, own.dense])
+        sparse.hstack([sums.sparse, texts.sparse], "csr"), np.hstack([sums.dense, texts.dense])
     )
     return _normalised(both)

@@ -11,7 +11,8 @@ from scipy import sparse
 from longtail.data.csr import csr_of
 from longtail.data.labels import Labels
 from longtail.kernels import pool
-from longtail.kernels.walks import walk_counts
+from longtail.kernels.feature_rows import Incidence
+from longtail.kernels.walks import WalkSettings, walk_counts
 from longtail.reporting import advance, stage
 
 __all__ = ["Neighbour", "label_graph", "neighbours", "normalised"]
@@ -46,12 +47,11 @@ def label_graph(
     sides = [
         (side.indptr.astype(np.int64), side.indices.astype(np.int32)) for side in (by_label, pairs)
     ]
-    (label_ptr, documents), (document_ptr, labels) = sides
+    incidence = Incidence(*(array for side in sides for array in side))
+    settings = WalkSettings(steps, reset, keep)
 
     def walk(block: tuple[int, int]) -> tuple[Array, Array, Array]:
-        met: tuple[Array, Array, Array] = walk_counts(
-            *block, label_ptr, documents, document_ptr, labels, steps, reset, keep, seed
-        )
+        met: tuple[Array, Array, Array] = walk_counts(*block, incidence, settings, seed)
         return met
 
     n_labels = int(pairs.shape[1])
@@ -59,11 +59,13 @@ def label_graph(
     columns = [np.empty(0, np.int32)]
     values = [np.empty(0, np.float32)]
     with stage("label graph", n_labels, "labels"):
-        for found in pool.run(walk, pool.row_blocks(n_labels, _BLOCK)):
-            ends.append(found[0][1:] + ends[-1][-1])
-            columns.append(found[1])
-            values.append(found[2])
-            advance(len(found[0]) - 1)
+        for block_ends, block_columns, block_values in pool.run(
+            walk, pool.row_blocks(n_labels, _BLOCK)
+        ):
+            ends.append(block_ends[1:] + ends[-1][-1])
+            columns.append(block_columns)
+            values.append(block_values)
+            advance(len(block_ends) - 1)
     return csr_of(np.concatenate(values), np.concatenate(columns), np.concatenate(ends), n_labels)
 
 

@@ -57,7 +57,7 @@ class TfIdf:
         return vectoriser, vectoriser._side_by_side([rows for _, rows in fitted], len(documents))
 
     def transform(self, texts: Iterable[str]) -> sparse.csr_array:
-        """Return csr of shape (n_documents, n_features), float32, each row of length one, or empty."""
+        """Return csr of shape (n_documents, n_features), float32; rows have length one, or 0."""
         documents = Strings.of(texts)
         rows = [_weigh(documents, vocabulary) for vocabulary in self._vocabularies]
         return self._side_by_side(rows, len(documents))
@@ -86,8 +86,8 @@ class TfIdf:
         arrays = [vocabulary.to_arrays() for vocabulary in self._vocabularies]
         return {
             f"{number}.{name}": array
-            for number, own in enumerate(arrays)
-            for name, array in own.items()
+            for number, block in enumerate(arrays)
+            for name, array in block.items()
         }
 
     @classmethod
@@ -99,15 +99,15 @@ class TfIdf:
             {name: f"{number}.{name}" for name in Vocabulary.ARRAYS}
             for number in range(len(blocks))
         ]
-        if set(arrays) != {full for own in names for full in own.values()}:
+        if set(arrays) != {full for block in names for full in block.values()}:
             raise damaged(
                 f"arrays {', '.join(sorted(arrays))} for {len(blocks)} block(s) of settings"
             )
-        owns = [{name: arrays[full] for name, full in own.items()} for own in names]
+        parts = [{name: arrays[full] for name, full in block.items()} for block in names]
         return cls(
             [
-                Vocabulary.from_arrays(own, settings)
-                for own, settings in zip(owns, blocks, strict=True)
+                Vocabulary.from_arrays(part, settings)
+                for part, settings in zip(parts, blocks, strict=True)
             ]
         )
 
@@ -123,16 +123,17 @@ class TfIdf:
         columns = np.empty(indptr[-1], np.int32)
         values = np.empty(indptr[-1], np.float32)
         weights = [
-            own.settings.weight * (size > 0)
-            for own, size in zip(self._vocabularies, sizes, strict=True)
+            vocabulary.settings.weight * (size > 0)
+            for vocabulary, size in zip(self._vocabularies, sizes, strict=True)
         ]
         norms = np.maximum(np.sqrt(np.sum(np.square(weights), axis=0)), _TINY)
         begins = indptr[:-1].copy()
         first_column = 0
-        for own, rows, size, weight in zip(self._vocabularies, blocks, sizes, weights, strict=True):
-            _place(rows, first_column, weight / norms, begins, columns, values)
+        widths = map(len, self._vocabularies)
+        for width, rows, size, weight in zip(widths, blocks, sizes, weights, strict=True):
+            _copy_rows(rows, first_column, weight / norms, begins, columns, values)
             begins += size
-            first_column += len(own)
+            first_column += width
         return csr_of(values, columns, indptr, self.n_features)
 
 
@@ -140,8 +141,8 @@ def _weigh(documents: Strings, vocabulary: Vocabulary) -> list[Rows]:
     settings = vocabulary.settings
     known = vocabulary.table, vocabulary.idf
 
-    def weigh(place: tuple[int, int]) -> Rows:
-        _, _, hashes, units = split_units(documents, place, settings.unit)
+    def weigh(block: tuple[int, int]) -> Rows:
+        _, _, hashes, units = split_units(documents, block, settings.unit)
         rows: Rows = tfidf_rows.weigh_ngrams(
             hashes, units, settings.ngram_min, settings.ngram_max, *known, settings.sublinear_tf
         )
@@ -159,7 +160,7 @@ def _row_sizes(rows: Sequence[Rows], n_documents: int) -> NDArray[np.int64]:
     return sizes
 
 
-def _place(
+def _copy_rows(
     rows: list[Rows],
     first_column: int,
     scales: NDArray[np.float64],
@@ -170,11 +171,11 @@ def _place(
     """Copy the rows of one block of columns to where each begins in the whole."""
     firsts = list(accumulate((len(ends) - 1 for ends, _, _ in rows), initial=0))
 
-    def place(number: int) -> None:
+    def copy(number: int) -> None:
         here = slice(firsts[number], firsts[number + 1])
         tfidf_rows.place_rows(
             *rows[number], first_column, scales[here], begins[here], columns, values
         )
         rows[number] = _NOTHING  # freed as soon as it is copied
 
-    deque(pool.run(place, range(len(rows))), maxlen=0)
+    deque(pool.run(copy, range(len(rows))), maxlen=0)

@@ -82,9 +82,13 @@ class Tokens:
         starts = self.ends[rows]
         lengths = self.ends[np.asarray(rows) + 1] - starts
         width = -(-int(lengths.max(initial=0)) // multiple) * multiple
-        width = min(width, self.max_tokens) if self.max_tokens else width
-        places = np.arange(width)
-        mask = places >= width - lengths[:, None] if self.pad_left else places < lengths[:, None]
+        if self.max_tokens:
+            width = min(width, self.max_tokens)
+        columns = np.arange(width)
+        if self.pad_left:
+            mask = columns >= width - lengths[:, None]
+        else:
+            mask = columns < lengths[:, None]
         ids = np.full(mask.shape, self.pad, np.int64)
         firsts = np.cumsum(lengths) - lengths
         ids[mask] = self.ids[np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)]
@@ -125,21 +129,20 @@ class Tokeniser:
         self,
         files: Mapping[str, bytes],
         max_tokens: int,
-        place: str = "encoder",
+        shown: str = "encoder",
         cleaning: Cleaning = "none",
     ) -> None:
-        """Take the content of the files of a tokeniser; ``place`` is what errors say of them."""
+        """Take the files of a tokeniser; ``shown`` is the name of the encoder in errors."""
         self._files = dict(files)
-        self._backend = _parsed(self._files["tokenizer.json"], place)
+        self._backend = _parsed(self._files["tokenizer.json"], shown)
         special = self._backend.num_special_tokens_to_add(False)
         if max_tokens <= special:
-            raise UsageError(
-                f"max_tokens: found {max_tokens}; expected more than {special}, which are special tokens of {place}"
-            )
+            expected = f"more than {special}, which are special tokens of {shown}"
+            raise UsageError(f"max_tokens: found {max_tokens}; expected {expected}")
         self.max_tokens = max_tokens
-        names = _token_names(self._files, place)
-        self.pad = _pad_id(self._backend, names, place)
-        self.pad_left = _class_token_is_last(self._backend, names, place)
+        names = _token_names(self._files, shown)
+        self.pad = _pad_id(self._backend, names, shown)
+        self.pad_left = _class_token_is_last(self._backend, names, shown)
         self.largest_id = max(
             self.pad, *self._backend.get_vocab().values(), *self._backend.encode("").ids
         )
@@ -157,14 +160,13 @@ class Tokeniser:
         positions.
         """
         _check_positions(folder, max_tokens)
-        place = f"encoder {printable(str(folder))!r}"
+        shown = f"encoder {printable(str(folder))!r}"
         if (folder / "tokenizer.json").is_file():
-            return cls(_read(folder), max_tokens, place, cleaning)
+            return cls(_read(folder), max_tokens, shown, cleaning)
         if not any((folder / name).is_file() for name in _OLDER_FILES):
-            raise UsageError(
-                f"{place}: found no tokenizer; expected tokenizer.json; copy it there beside config.json"
-            )
-        return cls(_converted(folder, place), max_tokens, place, cleaning)
+            way_out = "copy it there beside config.json"
+            raise UsageError(f"{shown}: found no tokenizer; expected tokenizer.json; {way_out}")
+        return cls(_converted(folder, shown), max_tokens, shown, cleaning)
 
     def save(self, folder: Path) -> None:
         """Write the files of the tokeniser, as :meth:`load` and transformers read them."""
@@ -176,7 +178,8 @@ class Tokeniser:
         """Tokenise texts on all cores; a document without any token gets one that is padding."""
         ids = ArrayBuilder(self._typecode)
         ends = ArrayBuilder("q", [0])
-        with stage("tokens", len(texts) if isinstance(texts, Sized) else None, "documents"):
+        total = len(texts) if isinstance(texts, Sized) else None
+        with stage("tokens", total, "documents"):
             for block in _blocks(texts):
                 rows = [row or [self.pad] for row in self._encode(self._cleaned(block))]
                 lengths = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -193,11 +196,9 @@ class Tokeniser:
             return texts
         return [_LINE_BREAKS.sub(self._as_separators, text.replace("_", " ")) for text in texts]
 
-    def _as_separators(self, found: re.Match[str]) -> str:
-        """Return a separator for each line break found; white space before it would be a token of
-        RoBERTa.
-        """
-        return self.separator * found[0].count("\n") + " "
+    def _as_separators(self, breaks: re.Match[str]) -> str:
+        """Return a separator per line break; white space before it would be a token of RoBERTa."""
+        return self.separator * breaks[0].count("\n") + " "
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text; of a long one the beginning is tried first.
@@ -205,7 +206,7 @@ class Tokeniser:
         It is cut before white space, where tokens end: the tokens of the beginning begin the tokens
         of the whole, and where they fill ``max_tokens`` a book costs no more than a page."""
         most = _CHARACTERS * self.max_tokens
-        heads = [text if len(text) <= most else _head(text, most) for text in texts]
+        heads = [_head(text, most) for text in texts]
         rows = [encoding.ids for encoding in self._backend.encode_batch_fast(heads)]
         cut = [
             at
@@ -219,8 +220,8 @@ class Tokeniser:
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(texts)
-    while block := list(islice(rest, _BLOCK)):
+    remaining = iter(texts)
+    while block := list(islice(remaining, _BLOCK)):
         yield block
 
 
@@ -228,6 +229,8 @@ def _head(text: str, most: int) -> str:
     """Return the first words of ``text``, of ``most`` characters or less, or all of it where no
     word ends.
     """
+    if len(text) <= most:
+        return text
     # only at spaces: what else Python calls white space, BERT's normaliser takes away in the middle
     # of a word
     end = text.rfind(" ", 0, most + 1)
@@ -240,7 +243,7 @@ def _read(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
 
 
-def _converted(folder: Path, place: str) -> dict[str, bytes]:
+def _converted(folder: Path, shown: str) -> dict[str, bytes]:
     """Return the files that transformers makes of an older folder, which has a vocabulary and no
     tokenizer.json.
     """
@@ -255,44 +258,46 @@ def _converted(folder: Path, place: str) -> dict[str, bytes]:
             files = _read(Path(made))
     except (ImportError, OSError, ValueError) as error:
         raise UsageError(
-            f"{place}: transformers cannot read its tokenizer: {_line(error)}"
+            f"{shown}: transformers cannot read its tokenizer: {_line(error)}"
         ) from error
     if "tokenizer.json" not in files:
         raise UsageError(
-            f"{place}: found a tokenizer without tokenizer.json; convert it to a fast one"
+            f"{shown}: found a tokenizer without tokenizer.json; convert it to a fast one"
         )
     return files
 
 
-def _parsed(content: bytes, place: str) -> Tokenizer:
+def _parsed(content: bytes, shown: str) -> Tokenizer:
     try:
         return Tokenizer.from_str(content.decode())
     except Exception as error:  # the library raises nothing narrower
-        raise UsageError(f"{place}: tokenizer.json cannot be read: {_line(error)}") from error
+        raise UsageError(f"{shown}: tokenizer.json cannot be read: {_line(error)}") from error
 
 
-def _token_names(files: Mapping[str, bytes], place: str) -> dict[str, str]:
+def _token_names(files: Mapping[str, bytes], shown: str) -> dict[str, str]:
     """Return «pad_token» → «[PAD]» and the like; a name may be given as it is, or as a description
     of the token.
     """
     names: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        for key, value in _parsed_json(files.get(name, b"{}"), f"{place}: {name}").items():
+        for key, value in _parsed_json(files.get(name, b"{}"), f"{shown}: {name}").items():
             content = value.get("content") if isinstance(value, dict) else value
             if key.endswith("_token") and isinstance(content, str):
                 names[key] = content
     return names
 
 
-def _pad_id(backend: Tokenizer, names: Mapping[str, str], place: str) -> int:
+def _pad_id(backend: Tokenizer, names: Mapping[str, str], shown: str) -> int:
     for name in (names.get("pad_token"), "[PAD]", "<pad>"):
-        pad = backend.token_to_id(name) if name is not None else None
+        if name is None:
+            continue
+        pad = backend.token_to_id(name)
         if pad is not None:
             return int(pad)
     if backend.padding:
         return int(backend.padding["pad_id"])
     raise UsageError(
-        f"{place}: found no padding token; expected pad_token in tokenizer_config.json"
+        f"{shown}: found no padding token; expected pad_token in tokenizer_config.json"
     )
 
 
@@ -304,7 +309,7 @@ def _separator(backend: Tokenizer, names: Mapping[str, str]) -> str:
     return ""
 
 
-def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: str) -> bool:
+def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], shown: str) -> bool:
     """Tell whether padding stands on the left, so that the class token of all documents is in the
     same place.
 
@@ -317,7 +322,7 @@ def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: st
         raise
     except BaseException as error:
         # tokens that the file names and lacks make the library fail, or panic
-        raise UsageError(f"{place}: tokenizer.json cannot be used: {_line(error)}") from error
+        raise UsageError(f"{shown}: tokenizer.json cannot be used: {_line(error)}") from error
     return (
         len(ids) > 1 and "cls_token" in names and ids[-1] == backend.token_to_id(names["cls_token"])
     )
@@ -326,27 +331,31 @@ def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: st
 def _check_positions(folder: Path, max_tokens: int) -> None:
     """Refuse more tokens than the encoder has positions for."""
     path = folder / "config.json"
-    about = _parsed_json(path.read_bytes(), printable(str(path))) if path.is_file() else {}
+    about = {}
+    if path.is_file():
+        about = _parsed_json(path.read_bytes(), printable(str(path)))
     most = about.get("max_position_embeddings")
     if not isinstance(most, int) or most <= 0:  # relative positions
         return
     if about.get("model_type") in _OFFSET_POSITIONS:
         pad = about.get("pad_token_id")
-        most -= (1 if pad is None else int(pad)) + 1
+        if pad is None:
+            pad = 1
+        most -= int(pad) + 1
     if max_tokens > most:
-        found = f"max_tokens: found {max_tokens}; expected at most {most}"
-        raise UsageError(f"{found}, the positions of encoder {printable(str(folder))}")
+        problem = f"max_tokens: found {max_tokens}; expected at most {most}"
+        raise UsageError(f"{problem}, the positions of encoder {printable(str(folder))}")
 
 
-def _parsed_json(content: bytes, place: str) -> dict[str, Any]:
+def _parsed_json(content: bytes, shown: str) -> dict[str, Any]:
     try:
         parsed = json.loads(content)
     except ValueError as error:
         raise UsageError(
-            f"{place}: found no JSON: {_line(error)}; take an undamaged copy of it"
+            f"{shown}: found no JSON: {_line(error)}; take an undamaged copy of it"
         ) from error
     if not isinstance(parsed, dict):
-        raise UsageError(f"{place}: found {type(parsed).__name__}; expected a JSON object")
+        raise UsageError(f"{shown}: found {type(parsed).__name__}; expected a JSON object")
     return parsed
 
 

@@ -62,13 +62,13 @@ class Vocabulary:
         idf is not among them: it follows from ``df`` and ``documents``, which are half its size or
         less."""
         strings = self.strings.packed()
-        shared, rest = string_order.pack_prefixes(strings.arena, strings.offsets)
+        shared, suffixes = string_order.pack_prefixes(strings.arena, strings.offsets)
         documents = np.array([self.n_documents], np.int64)
         sizes = strings.lengths
         return {
             "df": _narrow(self.df),
             "documents": documents,
-            "rest": rest,
+            "rest": suffixes,
             "shared": shared,
             "sizes": _narrow(sizes),
         }
@@ -85,37 +85,37 @@ class Vocabulary:
         except ValueError as error:
             raise damaged(str(error)) from None
         shared = read_only(arrays["shared"])
-        rest = read_only(arrays["rest"])
+        suffixes = read_only(arrays["rest"])
         sizes = arrays["sizes"].astype(np.int64)
         df = arrays["df"]
         if not len(shared) == len(sizes) == len(df) or len(arrays["documents"]) != 1:
             raise damaged("arrays of different lengths")
         if settings.ngram_max > _LONGEST:
             raise damaged(f"settings that ask for n-grams of {settings.ngram_max} units")
-        if rest.dtype != np.uint8 or shared.dtype != np.uint8:
-            raise damaged(f"n-grams as {rest.dtype}, their prefixes as {shared.dtype}")
+        if suffixes.dtype != np.uint8 or shared.dtype != np.uint8:
+            raise damaged(f"n-grams as {suffixes.dtype}, their prefixes as {shared.dtype}")
         if not int(df.max(initial=0)) <= int(arrays["documents"][0]) < 1 << 62:
             raise damaged("n-grams in more documents than there were")
         before = np.append(0, sizes)[:-1]
         if (
             (sizes < 1).any()
             or (shared > np.minimum(sizes, before)).any()
-            or (sizes - shared).sum() != len(rest)
+            or (sizes - shared).sum() != len(suffixes)
         ):
             raise damaged("sizes of n-grams that contradict one another")
         offsets = np.append(0, np.cumsum(sizes))
         arena = np.empty(offsets[-1], np.uint8)
-        string_order.unpack_prefixes(shared, rest, offsets, arena)
+        string_order.unpack_prefixes(shared, suffixes, offsets, arena)
         _check_utf8(arena, offsets)
         vocabulary = cls(settings, Strings(arena, offsets), df, int(arrays["documents"][0]))
         _ = vocabulary.idf, vocabulary.table  # now, so that the first document has not to wait
         return vocabulary
 
 
-def damaged(found: str) -> ModelFolderError:
+def damaged(problem: str) -> ModelFolderError:
     """Return the error of arrays that ``to_arrays`` never made."""
     return ModelFolderError(
-        f"tf-idf vocabulary: found {found}; train the model anew, or take an undamaged copy of it"
+        f"tf-idf vocabulary: found {problem}; train the model anew, or take an undamaged copy of it"
     )
 
 

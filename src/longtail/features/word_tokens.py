@@ -113,6 +113,6 @@ def _split(made: Tokenizer, run: str) -> list[str]:
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(texts)
-    while block := list(islice(rest, _TEXTS)):
+    remaining = iter(texts)
+    while block := list(islice(remaining, _TEXTS)):
         yield block

@@ -34,58 +34,59 @@ def read_word_vectors(
     A line is a word and its D numbers, space between them; word2vec has «count D» as a line above.
     Of two lines with the same word the first counts."""
     problems = Problems(path)
-    places = {word.encode(): at for at, word in reversed(list(enumerate(words))) if word}
-    found = np.zeros(len(words), np.bool_)
+    rows = {word.encode(): row for row, word in reversed(list(enumerate(words))) if word}
+    has_vector = np.zeros(len(words), np.bool_)
     vectors: NDArray[np.float32] | None = None
-    size = Path(path).stat().st_size if Path(path).is_file() else None
+    size = None
+    if Path(path).is_file():
+        size = Path(path).stat().st_size
     with stage(f"reading {Path(path).name}", size, "B"):
         for number, word, line, dimensions in _vector_lines(path, problems):
             if vectors is None:  # only now: a first line may promise any number of dimensions
                 vectors = np.zeros((len(words), dimensions), np.float32)
-            at = places.get(word, -1)
-            if (
-                at >= 0
-                and not found[at]
-                and (row := _numbers(line, dimensions, number, problems)) is not None
-            ):
-                vectors[at], found[at] = row, True
+            row = rows.get(word, -1)
+            if row < 0 or has_vector[row]:
+                continue
+            vector = _numbers(line, dimensions, number, problems)
+            if vector is not None:
+                vectors[row] = vector
+                has_vector[row] = True
     problems.close()
     if vectors is None:
         problems.fatal(
             "no vectors", "lines of a word and its numbers, as GloVe and word2vec have them"
         )
-    return vectors, found
+    return vectors, has_vector
 
 
 def minilm_vectors(folder: Path) -> NDArray[np.float32]:
     """Return the token vectors (V, D) of an encoder's folder in the layout of Hugging Face, and
     read nothing else.
     """
-    place = f"encoder {printable(str(folder))!r}"
-    check_folder(folder, place)
+    shown = f"encoder {printable(str(folder))!r}"
+    check_folder(folder, shown)
     try:
         for file in sorted(folder.glob("model*.safetensors")):
             with safe_open(str(file), framework="np") as weights:
                 names = [name for name in weights.keys() if name.endswith(_KEYS)]  # noqa: SIM118
                 if names:
-                    return _matrix(weights.get_tensor(min(names, key=len)), names[0], place)
+                    return _matrix(weights.get_tensor(min(names, key=len)), names[0], shown)
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         # TypeError: bfloat16, which numpy lacks
         reason = printable(str(error).strip().partition("\n")[0])
         expected = "whole files of float32 or float16; take a whole copy, or convert it"
         raise UsageError(
-            f"{place}: its weights cannot be read: {reason}; expected {expected}"
+            f"{shown}: its weights cannot be read: {reason}; expected {expected}"
         ) from error
     raise UsageError(
-        f"{place}: found no vectors of tokens; expected weights named …{' or …'.join(_KEYS)}"
+        f"{shown}: found no vectors of tokens; expected weights named …{' or …'.join(_KEYS)}"
     )
 
 
-def _matrix(array: NDArray[Any], name: str, place: str) -> NDArray[np.float32]:
+def _matrix(array: NDArray[Any], name: str, shown: str) -> NDArray[np.float32]:
     if array.ndim != 2:
-        raise UsageError(
-            f"{place}: found {array.ndim} dimensions in {name}; expected 2, tokens and their numbers"
-        )
+        problem = f"found {array.ndim} dimensions in {name}"
+        raise UsageError(f"{shown}: {problem}; expected 2, tokens and their numbers")
     return np.ascontiguousarray(array, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Query × chunk: adds the weights of all children of one node for the columns of one document.
+"""Products of a document and a chunk: sums of the weights of all children of one node.
 
 Masked sparse chunk multiplication (Etter, Zhong, Yu, Ying, Dhillon 2022, algorithm 3): a chunk
 holds the weights of all children of a node, row by feature column, so one look-up of a column
@@ -17,17 +17,17 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from longtail.kernels.cache_lines import (
+from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.jit import borrowing
+from longtail.kernels.simd import (
     BYTES,
     LANES,
     LINE,
     add_multiple,
-    borrowing,
     lowest_bit,
     matches,
     prefetch,
 )
-from longtail.kernels.feature_rows import FeatureRows
 
 __all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "RowTable", "add_by_buckets"]
 __all__ += ["add_by_table", "decoded", "fill_table", "start_of"]
@@ -42,16 +42,14 @@ class Level(NamedTuple):
     """The arrays of one level's ranker; planes as the head of this file says."""
 
     offsets: Any  # int64 (n_chunks + 1,) first node of each chunk
-    # int64 (n_chunks + 1, 4) first start, first byte of columns, first entry, first byte of
-    # siblings
+    # int64 (n_chunks + 1, 4) first start, first byte of columns, first entry, first sibling byte
     heads: Any
     shifts: Any  # uint8 (n_chunks,) a bucket spans 2^shift columns
-    # uint16: the first row of each bucket and of the end, then the first entry of each group of
-    # rows
+    # uint16: the first row of each bucket and of the end, then the first entry of each row group
     starts: Any
     columns: Any  # uint8: low bits of the column of each row
     siblings: Any  # uint8: the child that each entry belongs to, and LAST
-    values: Any  # float32, or codes: uint8 or uint16 places in `table`
+    values: Any  # float32, or codes: uint8 or uint16 positions in `table`
     table: Any  # float32
     bias: Any  # float32 (n_nodes,) weight of the bias feature
     dense: Any  # (dense_width, n_siblings) of each chunk end to end; float32 or codes like `values`
@@ -61,10 +59,9 @@ class Level(NamedTuple):
 class RowTable(NamedTuple):
     """Where the rows of a chunk begin, by column."""
 
-    # int32 (n_columns,): the first entry of each column's row, counted from 1 within
+    # int32 (n_columns,): the first entry of each column's row, counted from 1 within the chunk, or
+    # the row's number in ``full_rows``, counted from −1 downwards; 0 where it has none
     row_starts: Any
-    # the chunk, or the row's number in ``full_rows``, counted from −1 downwards; 0 where it has
-    # none
     full_rows: Any  # float32, room for rows with a number for each sibling
     columns: Any  # int32 (n_columns,), room for the columns that have a row
 
@@ -96,13 +93,13 @@ class _Entries(NamedTuple):
 
 
 def decoded(values: Any, table: Any, at: Any) -> Any:
-    """Return the weight at a place: a code of the table, or the number itself."""
+    """Return the weight at a position: a code of the table, or the number itself."""
     return table[values[at]] if values.dtype.kind == "u" else values[at]
 
 
 @overload(decoded)
 def decoded_by_type(values: Any, table: Any, at: Any) -> Any:
-    """Choose when a kernel is compiled: numba would refuse the branch that does not fit the type."""
+    """Choose when a kernel is compiled: numba would refuse the branch of the other type."""
 
     def number(values: Any, table: Any, at: Any) -> Any:
         return values[at]
@@ -205,6 +202,68 @@ def _add_row(entries: _Entries, entry: int, sibling_at: int, x: Any, sums: Any) 
 
 
 @borrowing
+def _prefetch_buckets(starts: Any, shape: _Shape, features: FeatureRows, document: int) -> None:
+    """Prefetch the starts of the buckets of a document's columns."""
+    columns = features.columns
+    for j in range(features.pointers[document], features.pointers[document + 1]):
+        at = shape.start_at + (np.int64(columns[j]) >> shape.shift)
+        prefetch(starts, at)
+        if shape.is_long:
+            prefetch(starts, at + shape.stride)
+
+
+@borrowing
+def _prefetch_columns(level: Level, shape: _Shape, features: FeatureRows, document: int) -> None:
+    """Prefetch the columns in the buckets, and the starts of their groups."""
+    starts = level.starts
+    lows = level.columns
+    columns = features.columns
+    group_at = shape.start_at + (features.n_columns >> shape.shift) + 2
+    for j in range(features.pointers[document], features.pointers[document + 1]):
+        at = shape.start_at + (np.int64(columns[j]) >> shape.shift)
+        first = start_of(starts, at, shape.stride, shape.is_long)
+        for plane in range(shape.low_more + 1):
+            prefetch(lows, shape.low_at + first + plane * shape.n_rows)
+        prefetch(starts, group_at + (first >> GROUP_BITS))
+        if shape.is_long:
+            prefetch(starts, group_at + (first >> GROUP_BITS) + shape.stride)
+
+
+@borrowing
+def _find_rows(
+    level: Level, shape: _Shape, features: FeatureRows, document: int, scratch: Any
+) -> Any:
+    """Write the columns that have a row, each with the start of its group and its rank in there;
+    return how many, and prefetch the rows.
+    """
+    starts = level.starts
+    siblings = level.siblings
+    values = level.values
+    columns = features.columns
+    group_at = shape.start_at + (features.n_columns >> shape.shift) + 2
+    count = 0
+    for j in range(features.pointers[document], features.pointers[document + 1]):
+        column = np.int64(columns[j])
+        at = shape.start_at + (column >> shape.shift)
+        first = start_of(starts, at, shape.stride, shape.is_long)
+        last = start_of(starts, at + 1, shape.stride, shape.is_long)
+        low_bits = column & ((1 << shape.shift) - 1)
+        row = _find_low(
+            level.columns, shape.low_at, shape.n_rows, shape.low_more, first, last, low_bits
+        )
+        if row >= 0:
+            entry = start_of(starts, group_at + (row >> GROUP_BITS), shape.stride, shape.is_long)
+            prefetch(siblings, shape.sibling_at + entry)
+            prefetch(values, shape.entry_at + entry)
+            # rows before it in its group may fill a line
+            prefetch(values, shape.entry_at + entry + 32)
+            scratch[0, count] = j
+            scratch[1, count] = entry << GROUP_BITS | row & ((1 << GROUP_BITS) - 1)
+            count += 1
+    return count
+
+
+@borrowing
 def add_by_buckets(
     level: Level,  # IN
     chunk: Any,  # IN
@@ -216,63 +275,20 @@ def add_by_buckets(
     """Look each column up in its bucket: for a chunk that few documents visit.
 
     Most of the time would go into waiting for memory. So each step is done for all columns before
-    the
-    next one, and prefetches its data: starts of buckets; columns in them; entries of the rows.
+    the next one, and prefetches its data: starts of buckets; columns in them; entries of the rows.
     """
-    starts = level.starts
-    lows = level.columns
     siblings = level.siblings
     values = level.values
-    columns = features.columns
     xs = features.values
-    begin = features.pointers[document]
-    end = features.pointers[document + 1]
     shape = _shape(level, chunk)
-    (
-        start_at,
-        low_at,
-        entry_at,
-        sibling_at,
-        n_entries,
-        n_rows,
-        shift,
-        low_more,
-        more,
-        is_long,
-        stride,
-    ) = shape
-    if n_entries == 0:
+    entry_at = shape.entry_at
+    sibling_at = shape.sibling_at
+    if shape.n_entries == 0:
         return
-    group_at = start_at + (features.n_columns >> shift) + 2
-    for j in range(begin, end):
-        at = start_at + (np.int64(columns[j]) >> shift)
-        prefetch(starts, at)
-        if is_long:
-            prefetch(starts, at + stride)
-    for j in range(begin, end):
-        first = start_of(starts, start_at + (np.int64(columns[j]) >> shift), stride, is_long)
-        for plane in range(low_more + 1):
-            prefetch(lows, low_at + first + plane * n_rows)
-        prefetch(starts, group_at + (first >> GROUP_BITS))
-        if is_long:
-            prefetch(starts, group_at + (first >> GROUP_BITS) + stride)
-    count = 0
-    for j in range(begin, end):
-        column = np.int64(columns[j])
-        at = start_at + (column >> shift)
-        first = start_of(starts, at, stride, is_long)
-        last = start_of(starts, at + 1, stride, is_long)
-        low_bits = column & ((1 << shift) - 1)
-        row = _find_low(lows, low_at, n_rows, low_more, first, last, low_bits)
-        if row >= 0:
-            entry = start_of(starts, group_at + (row >> GROUP_BITS), stride, is_long)
-            prefetch(siblings, sibling_at + entry)
-            prefetch(values, entry_at + entry)
-            prefetch(values, entry_at + entry + 32)  # rows before it in its group may fill a line
-            scratch[0, count] = j
-            scratch[1, count] = entry << GROUP_BITS | row & ((1 << GROUP_BITS) - 1)
-            count += 1
-    entries = _Entries(siblings, values, level.table, n_entries, more)
+    _prefetch_buckets(level.starts, shape, features, document)
+    _prefetch_columns(level, shape, features, document)
+    count = _find_rows(level, shape, features, document, scratch)
+    entries = _Entries(siblings, values, level.table, shape.n_entries, shape.more)
     for i in range(count):
         entry = scratch[1, i] >> GROUP_BITS
         for _ in range(scratch[1, i] & ((1 << GROUP_BITS) - 1)):  # rows before it in its group
@@ -287,28 +303,30 @@ def fill_table(level: Level, chunk: Any, n_columns: int, table: RowTable) -> Any
     """Write where each row of a chunk begins; return how many rows there are.
 
     This is one pass, after which a look-up is one read. A row that at least a sixteenth of the
-    siblings
-    have is written out in full, zeros and all, as far as there is room: such rows are those of
-    frequent words, and adding one is then SIMD, faster than entry by entry. Where 16 children share
-    a parent, that is every row."""
+    siblings have is written out in full, zeros and all, as far as there is room: such rows are
+    those of frequent words, and adding one is then SIMD, faster than entry by entry. Where 16
+    children share a parent, that is every row."""
     starts = level.starts
     lows = level.columns
     siblings = level.siblings
-    row_starts, full_rows, filled = table
+    row_starts = table.row_starts
+    full_rows = table.full_rows
+    filled = table.columns
     width = level.offsets[chunk + 1] - level.offsets[chunk]
     shape = _shape(level, chunk)
-    start_at, low_at, entry_at, sibling_at, _, n_rows, shift, low_more, more, is_long, stride = (
-        shape
-    )
+    sibling_at = shape.sibling_at
     lanes = (width + LANES - 1) // LANES * LANES
-    room = full_rows.shape[0] // lanes if more == 0 else 0
+    room = np.int64(0)
+    if shape.more == 0:
+        room = full_rows.shape[0] // lanes
     n_full = np.int64(0)
     entry = np.int64(0)
     row = np.int64(0)
-    for bucket in range((n_columns >> shift) + 1):
-        last = start_of(starts, start_at + bucket + 1, stride, is_long)
+    for bucket in range((n_columns >> shape.shift) + 1):
+        last = start_of(starts, shape.start_at + bucket + 1, shape.stride, shape.is_long)
         while row < last:
-            column = (bucket << shift) | _wide(lows, low_at + row, n_rows, low_more, 8)
+            low_bits = _wide(lows, shape.low_at + row, shape.n_rows, shape.low_more, 8)
+            column = (bucket << shape.shift) | low_bits
             begin = entry
             while siblings[sibling_at + entry] < LAST:
                 entry += 1
@@ -324,7 +342,7 @@ def fill_table(level: Level, chunk: Any, n_columns: int, table: RowTable) -> Any
                     full_rows[k] = 0
                 for k in range(begin, entry):
                     sibling = siblings[sibling_at + k] & np.uint8(LAST - 1)
-                    full_rows[at + sibling] = decoded(level.values, level.table, entry_at + k)
+                    full_rows[at + sibling] = decoded(level.values, level.table, shape.entry_at + k)
                 n_full += 1
     return row
 

@@ -1,5 +1,5 @@
-"""UTF-8 text to units, words or characters, exactly as Python's ``str.lower`` and ``re`` see them,
-byte by byte.
+"""Units of UTF-8 text, words or characters, exactly as Python's ``str.lower`` and ``re`` find
+them.
 
 A block of documents becomes one buffer of lower-case text in which every n-gram is one range of
 bytes: words stand end to end with one space behind each, characters with runs of white space shrunk
@@ -72,8 +72,8 @@ def code_point_table() -> NDArray[np.uint32]:
 
 
 def _makes_sigma_final(before: str, known: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Tell of each code point whether a capital sigma behind ``before`` and it is at the end of a
-    word.
+    """Return for each code point whether a capital sigma behind ``before`` and it is at the end of
+    a word.
     """
     around = np.array([[ord(" "), ord(before), 0, _SIGMA]], np.uint32).repeat(len(known), axis=0)
     around[:, 2] = known
@@ -93,8 +93,8 @@ def mix(h: Any) -> Any:
 
 @kernel
 def hash_bytes(data: Any, start: int, end: int) -> Any:
-    """Hash eight bytes at a time, so words of up to eight bytes never share a hash, longer ones by
-    2^-64 a pair.
+    """Hash eight bytes at a time: words of up to eight bytes never share a hash, longer ones with a
+    probability of 2^-64 per pair.
     """
     h = _SEED
     packed = np.uint64(0)
@@ -145,8 +145,8 @@ def _encode(code_point: Any, out: Any, end: Any) -> Any:
 
 @kernel
 def _ends_word(arena: Any, first: Any, at: Any, last: Any, table: Any) -> bool:
-    """Tell whether the capital sigma at ``at`` is a final one: behind a cased character and before
-    none.
+    """Return whether the capital sigma at ``at`` is a final one: behind a cased character and
+    before none.
     """
     entry = 0
     i = at
@@ -171,8 +171,8 @@ def _ends_word(arena: Any, first: Any, at: Any, last: Any, table: Any) -> bool:
 
 @kernel
 def _lower(arena: Any, first: Any, at: Any, last: Any, table: Any) -> tuple[Any, Any]:
-    """Return the table's entry of the character at ``at``, final sigma told apart, and where the
-    next begins.
+    """Return the table's entry of the character at ``at``, which may be a final sigma, and where
+    the next begins.
     """
     code_point, following = decode(arena, at)
     entry = np.int64(table[code_point])
@@ -266,7 +266,9 @@ def split_characters(
                 at += 1
             else:
                 entry, at = _lower(arena, begin, at, stop, table)
-            spaces = spaces + 1 if entry & _SPACE else 0
+            spaces += 1
+            if not entry & _SPACE:
+                spaces = 0
             if spaces > 2:
                 continue
             code_point = entry & _CODE_POINT

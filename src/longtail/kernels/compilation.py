@@ -21,7 +21,7 @@ _FILE_NAME = "longtail-compiled.json"
 
 
 class Observer(Protocol):
-    """What is called around every compilation, by the thread that needs the kernel; one at a time."""
+    """Called around every compilation, by the thread that needs the kernel; one at a time."""
 
     def start(self, kernel: str) -> None:
         """Begin to compile ``kernel``, and the kernels that it calls."""
@@ -60,11 +60,13 @@ class CompilationRecord:
     """
 
     def __init__(self, folder: Path | None, compiler: str) -> None:
-        self._file = None if folder is None else folder / _FILE_NAME
+        self._file: Path | None = None
+        if folder is not None:
+            self._file = folder / _FILE_NAME
         self._version = f"{compiler} {_digest()}"
 
     def announced(self) -> bool:
-        """Tell whether a compilation was announced before."""
+        """Return whether a compilation was announced before."""
         return bool(self._read())
 
     def groups(self) -> frozenset[str]:

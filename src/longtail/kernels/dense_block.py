@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.vectors import (
+from longtail.kernels.row_products import (
     DOCUMENTS,
     PANEL,
     WINDOW,
@@ -25,17 +25,7 @@ from longtail.kernels.vectors import (
     sums_of_window,
 )
 
-__all__ = ["decode", "in_lines", "inner_products", "panel_count", "sums_of_four", "sums_of_one"]
-
-
-@kernel
-def in_lines(size: int) -> Any:
-    """Return zeros (size,) float32 that begin with a cache line, so that a row of 16 is one line
-    and not two.
-    """
-    room = np.zeros(size + PANEL, np.float32)
-    begin = -(room.ctypes.data >> 2) & (PANEL - 1)
-    return room[begin : begin + size]
+__all__ = ["decode", "inner_products", "panel_count", "sums_of_four", "sums_of_one"]
 
 
 @kernel

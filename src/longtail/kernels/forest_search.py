@@ -9,12 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.forest import Rows, entry, size
+from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.forest import entry, size, width
 from longtail.kernels.forest_split import LOW, falling_key
 from longtail.kernels.jit import kernel
 from longtail.kernels.sparse import with_room
 
-__all__ = ["Centroids", "Trees", "dot", "label_score", "search_forest"]
+__all__ = [
+    "Centroids",
+    "Excluded",
+    "TailScoring",
+    "Trees",
+    "dot",
+    "label_score",
+    "search_forest",
+]
 
 Array = NDArray[Any]
 _SMALLEST = float(np.finfo(np.float32).tiny)  # scores stay above 0
@@ -46,67 +55,51 @@ class Centroids(NamedTuple):
     squares: Array  # (n_labels,) float32, squared lengths
 
 
+class Excluded(NamedTuple):
+    """Labels that are left out of the results, per document."""
+
+    pointers: Array  # (n + 1,) int64
+    labels: Array  # int32
+
+
+class TailScoring(NamedTuple):
+    """How trees and centroids make a score."""
+
+    share: float  # 1 − α, that of the centroids
+    gamma: float
+
+
 @kernel
 def search_forest(
     first: int,  # IN  documents first..last - 1
     last: int,
-    rows: Rows,  # IN
+    features: FeatureRows,  # IN
     trees: Trees,  # IN
     centroids: Centroids,  # IN
-    excluded_ptr: Array,  # IN  (n + 1,) int64
-    excluded: Array,  # IN  int32, labels that may not come out
+    excluded: Excluded,  # IN
     k: int,
-    share: float,  # IN  1 − α
-    gamma: float,
+    scoring: TailScoring,  # IN
 ) -> Any:
     """Return the ``k`` best labels of each document, best first, ties by label: (ends, labels,
     scores as float32).
 
-    Only labels of the leaves that a document comes to have a score.
+    Only labels of the leaves that a document reaches have a score.
     """
     ends = np.zeros(last - first, np.int64)
-    leaves = _leaves(first, last, rows, trees)
+    leaves = _leaves(first, last, features, trees)
     out_labels = np.empty(1024, np.int32)
     out_scores = np.empty(1024, np.float32)
     n_labels = len(centroids.squares)
     filled = 0
     sums = np.zeros(n_labels)
-    found = np.empty(n_labels, np.int32)
-    score = np.zeros(1, np.float32)
-    lookup = np.zeros(rows.width, np.float32)
+    labels = np.empty(n_labels, np.int32)
+    lookup = np.zeros(width(features), np.float32)
     for document in range(first, last):
-        own = _spread(rows, document, lookup)
-        count = 0
-        square_length = 0.0
-        for column in own:
-            square_length += np.float64(lookup[column]) ** 2
-        for leaf in leaves[document - first]:
-            for at in range(trees.leaf_ptr[leaf], trees.leaf_ptr[leaf + 1]):
-                label = trees.labels[at]
-                if sums[label] == 0:
-                    found[count] = label
-                    count += 1
-                sums[label] += trees.gains[at]
-        for at in range(excluded_ptr[document], excluded_ptr[document + 1]):
-            sums[excluded[at]] = 0
-        keys = np.empty(count, np.int64)
-        kept = 0
-        for label in found[:count]:
-            if sums[label] > 0:
-                begin = centroids.ptr[label]
-                end = centroids.ptr[label + 1]
-                near = (
-                    dot(centroids.columns, centroids.values, begin, end, own, lookup)
-                    if share > 0
-                    else 0.0
-                )
-                gain = sums[label] / len(trees.roots)
-                square = centroids.squares[label]
-                score[0] = label_score(gain, near, np.sqrt(square_length), square, share, gamma)
-                keys[kept] = falling_key(score.view(np.int32)[0], label)
-                kept = kept + 1
-                sums[label] = 0.0
-        best = keys[:kept].copy()
+        columns = _spread(features, document, lookup)
+        count = _add_gains(trees, leaves[document - first], sums, labels)
+        for at in range(excluded.pointers[document], excluded.pointers[document + 1]):
+            sums[excluded.labels[at]] = 0
+        best = _score(labels[:count], sums, len(trees.roots), centroids, columns, lookup, scoring)
         best.sort()
         best = best[:k]
         out_labels = with_room(out_labels, filled + len(best))
@@ -116,56 +109,118 @@ def search_forest(
             out_scores.view(np.int32)[filled] = 0x7FFFFFFF - (key >> 32)
             filled += 1
         ends[document - first] = filled
-        for column in own:
+        for column in columns:
             lookup[column] = 0
     return ends, out_labels[:filled], out_scores[:filled]
 
 
 @kernel
-def _leaves(first: int, last: int, rows: Rows, trees: Trees) -> Array:
+def _add_gains(
+    trees: Trees,  # IN
+    leaves: Array,  # IN  (n_trees,) nodes
+    sums: Array,  # IN/OUT (n_labels,) 0 of labels that are not in ``labels``
+    labels: Array,  # OUT labels of the leaves
+) -> int:
+    """Add up the gains of labels over leaves; return how many labels there are."""
+    leaf_ptr = trees.leaf_ptr
+    leaf_labels = trees.labels
+    gains = trees.gains
+    count = 0
+    for leaf in leaves:
+        for at in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
+            label = leaf_labels[at]
+            if sums[label] == 0:
+                labels[count] = label
+                count += 1
+            sums[label] += gains[at]
+    return count
+
+
+@kernel
+def _score(
+    labels: Array,  # IN  labels of the document's leaves
+    sums: Array,  # IN/OUT (n_labels,) gains over trees; 0 afterwards
+    n_trees: int,
+    centroids: Centroids,  # IN
+    columns: Array,  # IN  of the document
+    lookup: Array,  # IN  (columns,) its values
+    scoring: TailScoring,  # IN
+) -> Array:
+    """Return a sort key for the score of each label with a sum."""
+    square_length = 0.0
+    for column in columns:
+        square_length += np.float64(lookup[column]) ** 2
+    length = np.sqrt(square_length)
+    score = np.zeros(1, np.float32)
+    keys = np.empty(len(labels), np.int64)
+    count = 0
+    near = 0.0
+    for label in labels:
+        if sums[label] > 0:
+            if scoring.share > 0:
+                begin = centroids.ptr[label]
+                end = centroids.ptr[label + 1]
+                near = dot(centroids.columns, centroids.values, begin, end, columns, lookup)
+            square = centroids.squares[label]
+            gain = sums[label] / n_trees
+            score[0] = label_score(gain, near, length, square, scoring.share, scoring.gamma)
+            keys[count] = falling_key(score.view(np.int32)[0], label)
+            count = count + 1
+            sums[label] = 0.0
+    return keys[:count].copy()
+
+
+@kernel
+def _leaves(first: int, last: int, features: FeatureRows, trees: Trees) -> Array:
     """Return the leaf of each document in each tree; tree after tree, so that its nodes stay in the
     cache.
     """
     leaves = np.empty((last - first, len(trees.roots)), np.int64)
-    lookup = np.zeros(rows.width, np.float32)
+    lookup = np.zeros(width(features), np.float32)
     for tree, root in enumerate(trees.roots):
         for document in range(first, last):
-            own = _spread(rows, document, lookup)
+            columns = _spread(features, document, lookup)
             node = root
             while trees.children[node] > 0:
                 begin = trees.weight_ptr[node]
                 end = trees.weight_ptr[node + 1]
-                margin = (
-                    dot(trees.columns, trees.weights, begin, end, own, lookup) + trees.bias[node]
-                )
-                node = trees.children[node] + (1 if margin > 0 else 0)
+                product = dot(trees.columns, trees.weights, begin, end, columns, lookup)
+                is_right = product + trees.bias[node] > 0
+                node = trees.children[node] + np.int64(is_right)
             leaves[document - first, tree] = node
-            for column in own:
+            for column in columns:
                 lookup[column] = 0
     return leaves
 
 
 @kernel
-def _spread(rows: Rows, document: int, lookup: Array) -> Array:
+def _spread(features: FeatureRows, document: int, lookup: Array) -> Array:
     """Return the columns of a document, and put its values into ``lookup``."""
-    own = np.empty(size(rows, document), np.int64)
-    for at in range(len(own)):
-        own[at], value = entry(rows, document, at)
-        lookup[own[at]] = value
-    return own
+    columns = np.empty(size(features, document), np.int64)
+    for at in range(len(columns)):
+        columns[at], value = entry(features, document, at)
+        lookup[columns[at]] = value
+    return columns
 
 
 @kernel
-def dot(columns: Array, weights: Array, begin: int, end: int, own: Array, lookup: Array) -> float:
-    """Return w·x over sorted columns: one way or the other, products are added in the order of
+def dot(
+    columns: Array,  # IN  of weights, rising in each row
+    weights: Array,  # IN
+    begin: int,  # IN  the row of weights
+    end: int,
+    document_columns: Array,  # IN  rising
+    lookup: Array,  # IN  value of the document in each column
+) -> float:
+    """Return w·x; whichever of the two is gone through, products are added in the order of
     columns.
     """
     total = 0.0
-    if end - begin <= 8 * len(own):
+    if end - begin <= 8 * len(document_columns):
         for at in range(begin, end):
             total += np.float64(weights[at]) * lookup[columns[at]]
         return total
-    for column in own:
+    for column in document_columns:
         low = begin
         high = end
         while low < high:
@@ -191,7 +246,9 @@ def label_score(
     ``length``."""
     if share == 0:
         return gain
-    distance = square + (1 - 2 * near / length if length > 0 else 0.0)
+    distance = square
+    if length > 0:
+        distance = square + (1 - 2 * near / length)
     exponent = gamma / 2 * max(distance, 0.0)
     log_near = -exponent - np.log1p(np.exp(-exponent))
     score: float = np.exp((1 - share) * np.log(gain) + share * log_near)

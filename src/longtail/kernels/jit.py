@@ -1,6 +1,11 @@
-"""How every CPU kernel is compiled: lazily, without the GIL, cached on disk where a folder can be
-written.
-"""
+"""Compilation of CPU kernels: lazily, without the GIL, cached on disk where a folder is writable.
+
+Numba has no public way to do two things that are done here. Its cache does not notice that an
+imported kernel has changed, and may mix up the overloads that two processes store at once
+(:func:`_bind_cache`); and it counts references to arrays in kernels that make none
+(:func:`borrowing`). Both set private attributes, which are looked for first: without them kernels
+are not cached, or slower. ``pyproject.toml`` bounds numba by the newest version that they were
+checked with, and ``tests/unit/kernels/test_jit.py`` names the attribute that a version lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import hashlib
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,16 +23,26 @@ import numba
 import numpy as np
 from llvmlite.binding import get_host_cpu_name
 from numba.core import event
+from numba.core.cpu import CPUTargetOptions
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from longtail.kernels.compilation import CompilationRecord, Observer, observer
 
-__all__ = ["compilation_record", "compiles", "kernel", "read_only"]
+__all__ = [
+    "borrowing",
+    "chosen_by_type",
+    "compilation_record",
+    "compiles",
+    "kernel",
+    "read_only",
+]
 
-F = TypeVar("F", bound=Callable[..., Any])
+Kernel = Callable[..., Any]
+F = TypeVar("F", bound=Kernel)
 log = logging.getLogger("longtail")
 _FOLDER = Path(__file__).parent
-_KNOWN = "0.68"  # whose cache _bind_cache was written for, as that of 0.60
+_NEWEST_KNOWN = "0.68"  # whose cache has the private attributes, as that of 0.60
 # private attributes of numba's cache files that _bind_cache and _save_overload use
 _CACHE_ATTRIBUTES = (
     "_cache_path",
@@ -39,6 +54,8 @@ _CACHE_ATTRIBUTES = (
     "_source_stamp",
 )
 _DIGEST_LENGTH = 16
+# inlined, because a call would pass each field of a tuple of arrays
+_BORROWING = {"_nrt": False, "forceinline": True}
 _ANNOUNCEMENT = (
     "compiling kernels, once on this machine: up to a minute or two for a method; "
     "`longtail doctor --compile` compiles those of all methods at once"
@@ -46,7 +63,7 @@ _ANNOUNCEMENT = (
 
 
 def kernel(function: F) -> F:
-    """Compile ``function`` on its first call; threads come from outside, so results never depend on
+    """Compile ``function`` on its first call, for threads of the caller: results never depend on
     their number.
     """
     try:
@@ -62,6 +79,47 @@ def kernel(function: F) -> F:
     return typed
 
 
+def borrowing(function: F) -> F:
+    """Compile a kernel that makes no arrays into its callers, without counting references to
+    arrays.
+
+    Numba's options for it are private: where a version lacks them, references are counted, which
+    takes longer."""
+    compiled: Any = kernel(function)
+    options = getattr(compiled, "targetoptions", None)  # a plain function has none
+    if options is not None:
+        options.update(
+            {name: value for name, value in _BORROWING.items() if hasattr(CPUTargetOptions, name)}
+        )
+    typed: F = compiled
+    return typed
+
+
+def chosen_by_type(kernels: Mapping[type, Kernel]) -> Kernel:
+    """Return a function, for kernels and for Python, that calls the kernel of a type.
+
+    Args:
+        kernels: the kernel of each NamedTuple that the first argument may be; all take the same
+            arguments.
+    """
+
+    def call(first: Any, *others: Any) -> Any:
+        return kernels[type(first)](first, *others)
+
+    @overload(call)
+    def compiled(first: Any, *others: Any) -> Any:
+        chosen = kernels.get(getattr(first, "instance_class", type(None)))
+        if chosen is None:
+            return None
+
+        def call_chosen(first: Any, *others: Any) -> Any:
+            return chosen(first, *others)
+
+        return call_chosen
+
+    return call
+
+
 def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
     """Let the cache of a kernel notice changes of imported kernels, serve several processes at
     once, and survive a full disk.
@@ -75,7 +133,7 @@ def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
     if not hasattr(cached, "save_overload"):
         _warn_unknown_cache()
         return False
-    cached.save_overload = _kept_where_it_can_be(cached.save_overload)
+    cached.save_overload = _tolerating_full_disk(cached.save_overload)
     files.save = partial(_save_overload, files)
     files._source_stamp = (files._source_stamp, _sources(function.__code__.co_filename))
     return True
@@ -113,11 +171,11 @@ def _remove_data(files: Any, name: str) -> None:
             path.unlink(missing_ok=True)
 
 
-@cache  # one warning a process
+@cache  # one warning per process
 def _warn_unknown_cache() -> None:
     warnings.warn(
-        f"numba {numba.__version__} keeps compiled kernels in another way than expected: they are compiled "
-        f"anew in every process; install numba {_KNOWN}, with which they are kept",
+        f"numba {numba.__version__} keeps compiled kernels in another way than expected: they are "
+        f"compiled anew in every process; install numba {_NEWEST_KNOWN}, with which they are kept",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -137,9 +195,9 @@ def _sources(file: str) -> frozenset[bytes]:
     return frozenset([hashlib.sha256(source).digest()]).union(*others)
 
 
-def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:
-    """Return numba's ``save`` for a disk that may be full: the kernel is compiled, and is used all
-    the same.
+def _tolerating_full_disk(save: Callable[..., None]) -> Callable[..., None]:
+    """Return numba's ``save`` for a disk that may be full: the compiled kernel is used all the
+    same.
     """
 
     def saved(*arguments: Any) -> None:
@@ -151,7 +209,7 @@ def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:
     return saved
 
 
-@cache  # one warning a process, whatever the warning filters say
+@cache  # one warning per process, whatever the warning filters do
 def _warn_uncached() -> None:
     warnings.warn(
         "no writable folder for compiled kernels: they are compiled anew in every process; "
@@ -219,12 +277,13 @@ def compilation_record() -> CompilationRecord:
     """Return the record of the folder in which this process keeps compiled kernels."""
     kept = getattr(_nothing, "_cache", None)
     folder = getattr(kept, "cache_path", None)
-    compiler = f"numba {numba.__version__} {get_host_cpu_name()}"
-    return CompilationRecord(None if folder is None else Path(folder), compiler)
+    if folder is not None:
+        folder = Path(folder)
+    return CompilationRecord(folder, f"numba {numba.__version__} {get_host_cpu_name()}")
 
 
 def compiles() -> bool:
-    """Tell whether kernels are compiled at all, which NUMBA_DISABLE_JIT turns off."""
+    """Return whether kernels are compiled at all, which NUMBA_DISABLE_JIT turns off."""
     return hasattr(_nothing, "signatures")
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import add_to_rows
+from longtail.kernels.row_products import add_to_rows
 from longtail.kernels.sibling_blocks import Documents
 from longtail.kernels.tiles import TILE, dots, list_marked, multiply
 
@@ -53,7 +53,9 @@ def _add_document(step: Any, w: Any, width: int, rows: ShortenedRows, i: int) ->
 
 @kernel
 def unusual(targets: Any, width: int) -> Targets:
-    """Return the targets with the documents where not all are the same negative number or padding."""
+    """Return the targets, and the documents where not all are the same negative number or
+    padding.
+    """
     usual = _ZERO
     for target in targets[:width]:
         usual = min(usual, target)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import sum_of_rows
 from longtail.kernels.mean_separation import (
     ShortenedRows,
     mean_separating,
@@ -21,6 +20,7 @@ from longtail.kernels.mean_separation import (
     unusual,
 )
 from longtail.kernels.newton_step import ActiveDocuments, NewtonWeights, newton_step
+from longtail.kernels.row_products import sum_of_rows
 from longtail.kernels.sibling_blocks import Problem
 from longtail.kernels.tiles import (
     TILE,
@@ -57,6 +57,13 @@ class _Margins(NamedTuple):
     width: int
 
 
+class _Inside(NamedTuple):
+    """Buffers for the documents inside the margin, as positions among margins."""
+
+    listed: Any  # (m * width + 1,) int32, rising
+    positions: Any  # (m * width,) int32, by sibling
+
+
 @kernel
 def solve_newton(
     solver: Newton,  # IN
@@ -69,9 +76,8 @@ def solve_newton(
     Keerthi and DeCoste 2005, algorithm 2.1, with conjugate gradients for the step and a line search
     on cached margins, from a mean-separating start or from the best multiple up to one of the
     problem's. A sibling is solved at ‖∇f(w)‖ ≤ ε min(positives, negatives) / m · ‖∇f(0)‖, as in
-    liblinear, and where
-    a step promises to gain no more than a thousandth of f: of frequent labels the first alone may
-    leave a hundredth."""
+    liblinear, and where a step promises to gain no more than a thousandth of f: of frequent labels
+    the first alone may leave a hundredth."""
     documents = problem.documents
     targets = problem.targets
     m = len(documents.pointers) - 1
@@ -80,32 +86,28 @@ def solve_newton(
     block = unusual(targets, width)
     rows = shortened(documents, targets, width, n_columns)
     mean, least = means(rows, block, n_columns)
+    size = m * width
+    margins = _Margins(targets, np.zeros(size, np.float32), np.empty(size, np.float32), width)
+    inside = _Inside(np.empty(size + 1, np.int32), np.empty(size, np.int32))
+    column_at = np.empty(n_columns, np.int32)
     w = np.zeros(len(out), np.float32)
     s = np.zeros(len(out), np.float32)
-    margins = _Margins(
-        targets, np.zeros(m * width, np.float32), np.empty(m * width, np.float32), width
-    )
     live = np.zeros(width)
     live[: problem.siblings] = 1.0
     t = live.copy()
-    listed = np.empty(m * width + 1, np.int32)
-    positions = np.empty(m * width, np.int32)
-    column_at = np.empty(n_columns, np.int32)
     if len(problem.start) == 0:
         mean_separating(rows, block, mean, s)
-        _step_margins(rows, margins, s, listed)
+        _step_margins(rows, margins, s, inside.listed)
     else:
-        for k in range(problem.siblings):
-            for j in range(problem.start.shape[1]):
-                s[j * width + k] = problem.start[k, j]
-        n = _step_margins(rows, margins, s, listed)
-        begins = by_sibling(listed[:n], width, positions)
-        _search(margins, positions, begins, np.zeros(width), dots(s, s, width), live, t)
+        _copy_start(problem.start, width, s)
+        begins = _inside_on_the_way(rows, margins, s, inside)
+        _search(margins, inside.positions, begins, np.zeros(width), dots(s, s, width), live, t)
     out[:] = _ZERO
     steps = 0
     while True:
         add_multiples(w, s, t, width)
-        begins = by_sibling(listed[: _move(margins, t, listed)], width, positions)
+        n = _move(margins, t, inside.listed)
+        begins = by_sibling(inside.listed[:n], width, inside.positions)
         s[:] = -w
         squares = dots(w, w, width)
         n_live = live.sum()
@@ -113,7 +115,7 @@ def solve_newton(
             if live[k] == 0.0:
                 continue
             limit = np.inf if steps == solver.max_passes else solver.tolerance * least[k]
-            active = _derivatives(positions[begins[k] : begins[k + 1]], margins)
+            active = _derivatives(inside.positions[begins[k] : begins[k + 1]], margins)
             weights = NewtonWeights(w, s, width, k)
             if newton_step(active, rows, weights, squares[k], limit, column_at):
                 live[k] = 0.0
@@ -123,10 +125,28 @@ def solve_newton(
             return steps
         if live.sum() < n_live:  # make solved siblings padding, whose documents are not looked at
             multiply(targets, live, width)
-        n = _step_margins(rows, margins, s, listed)
-        begins = by_sibling(listed[:n], width, positions)
-        _search(margins, positions, begins, dots(w, s, width), dots(s, s, width), live, t)
+        begins = _inside_on_the_way(rows, margins, s, inside)
+        ws = dots(w, s, width)
+        _search(margins, inside.positions, begins, ws, dots(s, s, width), live, t)
         steps += 1
+
+
+@kernel
+def _copy_start(start: Any, width: int, s: Any) -> None:
+    """Write the dense weights that Newton's method starts from as the first step."""
+    siblings, e = start.shape
+    for k in range(siblings):
+        for j in range(e):
+            s[j * width + k] = start[k, j]
+
+
+@kernel
+def _inside_on_the_way(rows: ShortenedRows, margins: _Margins, s: Any, inside: _Inside) -> Any:
+    """Compute the margins of the step, and list the documents inside the margin before or after it
+    by sibling; return where each begins.
+    """
+    n = _step_margins(rows, margins, s, inside.listed)
+    return by_sibling(inside.listed[:n], margins.width, inside.positions)
 
 
 @kernel
@@ -244,7 +264,7 @@ def _lines(positions: Any, margins: _Margins) -> Any:
 
 @kernel
 def _best_multiple(inside: Any, falls: Any, steps: Any, ws: float, ss: float) -> float:
-    """Return t of one sibling; the slope is that of ½‖w + t s‖² and the losses of these documents."""
+    """Return t of one sibling, by the slope of ½‖w + t s‖² and the losses of these documents."""
     first, _ = _along(inside, falls, steps, ws, ss, 0.0)
     if not first < 0.0:
         return 0.0

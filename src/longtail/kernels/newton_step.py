@@ -45,7 +45,7 @@ class NewtonWeights(NamedTuple):
 
 
 class _LocalRows(NamedTuple):
-    """Active documents with their columns renumbered; the bias comes next, then the dense columns."""
+    """Active documents with their columns renumbered; next come the bias and the dense columns."""
 
     pointers: Any  # (active + 1,) int64
     columns: Any  # uint32
@@ -74,9 +74,9 @@ def newton_step(
 ) -> bool:
     """Write the Newton step of a sibling; return whether none is needed.
 
-    None is where the gradient's norm is at most ``least`` and little is left to gain. The gradient
-    is w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no active document has it is the
-    identity, and −w is the step."""
+    It is not where the gradient's norm is at most ``least`` and little is left to gain. The
+    gradient is w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no active document has
+    it is the identity, and −w is the step."""
     local, names = _renumber(active.documents, rows, column_at)
     positions = _positions(names, rows.dense.shape[1], weights)
     g = weights.w[positions]
@@ -188,7 +188,8 @@ def _split_off_mean(diagonal: Any, mean: Any, weight: float) -> None:
 
     They come as Σ curve x and 1 + Σ curve x². With the weighted mean μ of the documents Σ curve x
     xᵀ is Σ curve (x − μ)(x − μ)ᵀ + weight μ μᵀ; the first is taken by its diagonal, the second
-    whole: features of words are not below 0, so that f bends most by far in the direction of μ."""
+    whole: features of words are not below 0, so that f is by far the steepest in the direction
+    of μ."""
     shrink = np.float32(1.0 / np.sqrt(weight))
     for j in range(len(mean)):
         mean[j] *= shrink
@@ -235,9 +236,7 @@ def _hessian_times(p: Any, rows: _LocalRows, curves: Any) -> Any:
 
 @kernel
 def _margin(w: Any, k: Any, end: Any, columns: Any, values: Any) -> Any:
-    """Return w·x of the sparse entries from k on; four sums, as an addition waits for the one
-    before.
-    """
+    """Return w·x of the sparse entries from k on, in four independent sums."""
     a = _ZERO
     b = _ZERO
     c = _ZERO

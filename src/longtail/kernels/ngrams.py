@@ -1,9 +1,8 @@
-"""Counts n-grams of units in blocks of documents, and merges the counts of all blocks into one
-vocabulary.
+"""Counts of n-grams of units in blocks of documents, merged into one vocabulary.
 
-N-grams are told apart by 64-bit hashes alone. Of n different ones, some two share a hash with a
-probability of about n² / 2^65: 3e-6 for ten million, 3e-4 for a hundred million, and all it would
-do is to count those two as one.
+N-grams are compared by 64-bit hashes alone. Of n different ones, some two share a hash with a
+probability of about n² / 2^65: 3e-6 for ten million, 3e-4 for a hundred million. Two such n-grams
+are counted as one.
 
 A hash table is a row of pairs (hash, number + 1), open addressing; (0, 0) is free. Hashes are
 spread over shards by their highest bits, so that shards are merged side by side, each in a table
@@ -41,7 +40,7 @@ _MULTIPLIER = np.uint64(0xD1B54A32D192ED03)
 _PLACE = np.uint64(32)
 _NUMBER = np.uint64(0xFFFFFFFF)
 _BLANK = 32
-# columns of ``facts``: where the n-gram stands, its bytes, documents, occurrences
+# columns of ``facts``: where the n-gram begins, its bytes, documents, occurrences
 BEGIN = 0
 SIZE = 1
 DF = 2
@@ -74,12 +73,13 @@ def fill_table(hashes: Any, count: int, table: Any) -> None:
     mask = table.shape[0] - 1
     for number in range(count):
         pair = find(table, mask, hashes[number])
-        table[pair, 0], table[pair, 1] = hashes[number], number + 1
+        table[pair, 0] = hashes[number]
+        table[pair, 1] = number + 1
 
 
 @kernel
 def hash_ngrams(arena: NDArray[np.uint8], offsets: NDArray[np.int64], words: bool) -> Any:
-    """Return the hash of each string taken as an n-gram: words parted by spaces, or characters."""
+    """Return the hash of each string as an n-gram: words separated by spaces, or characters."""
     hashes = np.empty(offsets.shape[0] - 1, np.uint64)
     for number in range(hashes.shape[0]):
         at = offsets[number]
@@ -96,7 +96,9 @@ def hash_ngrams(arena: NDArray[np.uint8], offsets: NDArray[np.int64], words: boo
             else:
                 code_point, at = decode(arena, at)
                 unit = mix(np.uint64(code_point))
-            h = follow(h, unit) if units else unit
+            if units:
+                unit = follow(h, unit)
+            h = unit
             units += 1
         hashes[number] = h
     return hashes
@@ -104,7 +106,7 @@ def hash_ngrams(arena: NDArray[np.uint8], offsets: NDArray[np.int64], words: boo
 
 @kernel
 def _occurrences(units: Any, shortest: int, longest: int) -> int:
-    """Count the n-grams of all documents, each as often as it stands there."""
+    """Return the number of n-grams in all documents, with repetitions."""
     total = 0
     for document in range(units.shape[0] - 1):
         size = units[document + 1] - units[document]
@@ -122,7 +124,7 @@ def count_ngrams(
     shortest: int,  # IN  n-gram
     longest: int,  # IN
 ) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
-    """Number the n-grams of a block as they come.
+    """Number the n-grams of a block in order of appearance.
 
     Returns their hashes and facts (BEGIN, SIZE, DF, TF); their numbers in the order of shards and
     where each shard begins; and the documents as rows: where they begin, numbers, and occurrences.
@@ -133,7 +135,7 @@ def count_ngrams(
     numbers = np.empty(most, np.uint32)
     tfs = np.empty(most, np.uint32)
     rows = np.zeros(units.shape[0], np.int64)
-    table = np.zeros((4096, 2), np.uint64)  # above the number: where in the rows it was put last
+    table = np.zeros((4096, 2), np.uint64)  # above the number: its last position in the rows
     mask = table.shape[0] - 1
     count = 0
     end = 0
@@ -154,12 +156,14 @@ def count_ngrams(
                     facts[count, BEGIN] = starts[unit]
                     facts[count, SIZE] = starts[unit + n] - gap - starts[unit]
                     count += 1
-                    table[pair, 0], known = h, np.uint64(count)
+                    table[pair, 0] = h
+                    known = np.uint64(count)
                 elif np.int64(known >> _PLACE) >= row:
                     tfs[known >> _PLACE] += 1
                     continue
                 number = known & _NUMBER
-                numbers[end], tfs[end] = number - np.uint64(1), 1
+                numbers[end] = number - np.uint64(1)
+                tfs[end] = 1
                 table[pair, 1] = np.uint64(end) << _PLACE | number
                 end += 1
                 if 2 * count > mask:
@@ -185,7 +189,8 @@ def _twice_as_large(table: Any) -> Any:
     for old in range(table.shape[0]):
         if table[old, 1]:
             new = find(larger, larger.shape[0] - 1, table[old, 0])
-            larger[new, 0], larger[new, 1] = table[old, 0], table[old, 1]
+            larger[new, 0] = table[old, 0]
+            larger[new, 1] = table[old, 1]
     return larger
 
 
@@ -193,7 +198,8 @@ def _twice_as_large(table: Any) -> Any:
 def _add_up(numbers: Any, tfs: Any, facts: Any) -> None:
     """Fill in DF and TF of each n-gram from the rows."""
     for number in range(facts.shape[0]):
-        facts[number, DF], facts[number, TF] = 0, 0
+        facts[number, DF] = 0
+        facts[number, TF] = 0
     for i in range(numbers.shape[0]):
         facts[numbers[i], DF] += 1
         facts[numbers[i], TF] += tfs[i]
@@ -210,9 +216,9 @@ def _by_shard(keys: Any, count: int) -> tuple[Any, Any]:
     members = np.empty(count, np.uint32)
     ends = shards.copy()
     for number in range(count):
-        own = np.int64(keys[number] >> _SHARD_SHIFT)
-        members[ends[own]] = number
-        ends[own] += 1
+        shard_of = np.int64(keys[number] >> _SHARD_SHIFT)
+        members[ends[shard_of]] = number
+        ends[shard_of] += 1
     return members, shards
 
 
@@ -237,13 +243,13 @@ def merge_counts(
         if number < 0:
             number = count
             count += 1
-            table[pair, 0], table[pair, 1] = keys[member], count
+            table[pair, 0] = keys[member]
+            table[pair, 1] = count
             all_keys[number] = keys[member]
-            all_facts[number, BEGIN], all_facts[number, SIZE] = (
-                facts[member, BEGIN],
-                facts[member, SIZE],
-            )
-            all_facts[number, DF], all_facts[number, TF] = 0, 0
+            all_facts[number, BEGIN] = facts[member, BEGIN]
+            all_facts[number, SIZE] = facts[member, SIZE]
+            all_facts[number, DF] = 0
+            all_facts[number, TF] = 0
         all_facts[number, DF] += facts[member, DF]
         all_facts[number, TF] += facts[member, TF]
         merged[i] = number
@@ -259,8 +265,8 @@ def number_ngrams(
     columns: NDArray[np.int32],  # IN  column of each n-gram of all shards, −1: left out
 ) -> Any:
     """Return the column of each n-gram of a block."""
-    own = np.empty(members.shape[0], np.int32)
+    column_of = np.empty(members.shape[0], np.int32)
     for shard in range(SHARDS):
         for i in range(shards[shard], shards[shard + 1]):
-            own[members[i]] = columns[firsts[shard] + merged[i]]
-    return own
+            column_of[members[i]] = columns[firsts[shard] + merged[i]]
+    return column_of

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail.kernels.dispatch import chosen_by_type
 from longtail.kernels.feature_rows import FeatureRows
-from longtail.kernels.jit import kernel
+from longtail.kernels.jit import chosen_by_type, kernel
 from longtail.kernels.newton import Newton, solve_newton
 from longtail.kernels.node_documents import (
     JoinedColumns,
@@ -176,7 +175,8 @@ def train_spans(
     features = data.features
     groups = data.groups
     is_shared = len(shared.documents.dense_rows) > 0
-    column_at = np.full(0 if is_shared else features.n_columns, -1, np.int32)
+    n_columns = 0 if is_shared else features.n_columns
+    column_at = np.full(n_columns, -1, np.int32)
     document_at = np.full(len(features.pointers) - 1, -1, np.int32)
     span_rows = np.zeros(last - first, np.int64)
     n_nodes = 0

@@ -1,5 +1,5 @@
-"""Kernels over nodes or row blocks on threads: each task writes what is its own, so bytes never
-depend on threads.
+"""Kernels over nodes or row blocks on threads: tasks write disjoint outputs, so bytes never depend
+on threads.
 
 Work whose results are values, not writes into shared arrays, may leave this process: :func:`spread`
 hands it to the runner that :func:`handed_to` has set, and to threads where there is none."""
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class Runner(Protocol):
-    """Somebody else who does work: other processes, on other machines perhaps."""
+    """Runs tasks elsewhere: in other processes, perhaps on other machines."""
 
     def __call__(
         self, task: Callable[..., R], items: Sequence[T], shared: Sequence[Any], together: int
@@ -42,16 +42,18 @@ class Runner(Protocol):
 
 _wanted: ContextVar[int] = ContextVar("threads", default=0)
 _runner: ContextVar[Runner | None] = ContextVar("runner", default=None)
-_AHEAD = 64  # tasks a thread that wait: one long task at the head must not make the others idle
+_AHEAD = 64  # waiting tasks per thread, so that no thread idles behind one long task
 
 
 def cores() -> int:
     """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def thread_count() -> int:
-    """Return how many threads ``run`` uses: what ``threads`` says, else all cores."""
+    """Return how many threads ``run`` uses: those of ``threads``, else all cores."""
     return _wanted.get() or cores()
 
 
@@ -69,21 +71,21 @@ def run(task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield ``task(item)`` of each item in their order; tasks are GIL-free kernels with disjoint
     outputs.
 
-    An error in a task, or the caller's leaving, drops the tasks that have not begun. A lone task is
-    the caller's own: to start a thread for it takes as long as to rank a document."""
+    Where a task fails, or the caller stops early, tasks that have not begun are dropped. A single
+    task runs on the caller's thread: to start another takes as long as to rank a document."""
     count = thread_count()
     if count == 1 or (isinstance(items, Sized) and len(items) <= 1):
         yield from map(task, items)
         return
-    rest = iter(items)
+    remaining = iter(items)
     waiting = deque[Future[R]]()
     with ThreadPoolExecutor(count) as executor:
         try:
-            for item in islice(rest, _AHEAD * count):
+            for item in islice(remaining, _AHEAD * count):
                 waiting.append(executor.submit(task, item))
             while waiting:
                 done = waiting.popleft().result()
-                for item in islice(rest, 1):
+                for item in islice(remaining, 1):
                     waiting.append(executor.submit(task, item))
                 yield done
         finally:
@@ -114,9 +116,8 @@ def spread(
     """Yield ``task(item, *shared)`` of each item in their order, by the runner if there is one,
     else on threads.
 
-    ``task`` gives all that it makes as its result, and writes to nothing that it is given:
-    elsewhere arrays are read-only. Up to ``together`` neighbouring items go on a journey as one,
-    where there are many."""
+    ``task`` returns all that it makes, and does not write to its arguments: elsewhere arrays are
+    read-only. Up to ``together`` neighbouring items are sent as one remote task."""
     runner = _runner.get()
     if runner is None:
         return run(lambda item: task(item, *shared), items)

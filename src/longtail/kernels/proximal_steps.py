@@ -102,7 +102,9 @@ def descend(
     old = np.empty(len(working) + 1)
     new = np.empty(len(working) + 1)
     for rank in range(len(old)):
-        old[rank] = w[working[rank]] if rank < len(working) else w[-1]
+        old[rank] = w[-1]
+    for rank in range(len(working)):
+        old[rank] = w[working[rank]]
     steps = 0
     while steps < max_steps:
         active = _active(working, index, touched, n_touched)
@@ -225,7 +227,7 @@ def _coordinate(
 
 @kernel
 def _longer(old: Any, new: Any, share: float) -> float:
-    """Return how much ‖w‖₁ grows on a share of the way from old to new weights, without the bias."""
+    """Return how much ‖w‖₁ grows on a share of the way from old to new weights, bias aside."""
     total = 0.0
     for j in range(len(old) - 1):
         total += abs(old[j] + share * (new[j] - old[j])) - abs(old[j])

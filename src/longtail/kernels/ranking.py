@@ -5,12 +5,12 @@ statistics.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.jit import kernel
+from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.splitmix import GOLDEN, finalised
 
 __all__ = [
@@ -28,6 +28,10 @@ __all__ = [
     "OUT_OF_RANGE",
     "RECALL",
     "SCORE_IS_NAN",
+    "LabelLists",
+    "Measures",
+    "RankingStatistics",
+    "ScoredLabels",
     "rank_documents",
     "resample_sums",
 ]
@@ -44,7 +48,7 @@ BEST_DCG = 6  # the same sum for the k heaviest true labels, heaviest first
 N_UNWEIGHTED = 3
 N_STATISTICS = 7
 
-# What `rank_documents` says about its input.
+# What `rank_documents` returns about its input.
 FINE = 0
 OUT_OF_RANGE = -1
 DUPLICATE = -2
@@ -56,9 +60,41 @@ _U32 = np.uint64(32)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
+class ScoredLabels(NamedTuple):
+    """Predicted labels, in any order inside a row."""
+
+    offsets: NDArray[np.int64]  # (n_docs + 1,)
+    labels: NDArray[Any]  # int32 or int64
+    scores: NDArray[Any]  # float32 or float64
+
+
+class LabelLists(NamedTuple):
+    """Labels of documents, in range, no label twice in a row."""
+
+    offsets: NDArray[np.int64]  # (n_docs + 1,)
+    labels: NDArray[np.int32]
+
+
+class Measures(NamedTuple):
+    """What is measured."""
+
+    weights: NDArray[np.float64]  # (n_labels,) of a hit, or empty: no weighted statistics
+    ks: NDArray[np.int64]  # (n_ks,) rising
+    # (width,) of ranks; width >= min(max k, longest row of either matrix)
+    discounts: NDArray[np.float64]
+
+
+class RankingStatistics(NamedTuple):
+    """Statistics of documents and labels at each k."""
+
+    documents: NDArray[np.float64]  # (n_docs with labels, n_ks, N_STATISTICS or N_UNWEIGHTED)
+    predicted: NDArray[np.int64]  # (n_ks, n_labels) documents with the label in their top k
+    hits: NDArray[np.int64]  # (n_ks, n_labels) those of them for which it is true
+
+
 @kernel
 def _before(score: Any, label: Any, other_score: Any, other_label: Any) -> Any:
-    """The order of a ranking: falling score, ties by rising label."""
+    """Return whether a label ranks before another: falling score, ties by rising label."""
     return score > other_score or (score == other_score and label < other_label)
 
 
@@ -94,9 +130,11 @@ def _top_of_row(
             continue
         slot = count - 1
         while slot > 0 and _before(score, label, top_scores[slot - 1], top_labels[slot - 1]):
-            top_scores[slot], top_labels[slot] = top_scores[slot - 1], top_labels[slot - 1]
+            top_scores[slot] = top_scores[slot - 1]
+            top_labels[slot] = top_labels[slot - 1]
             slot -= 1
-        top_scores[slot], top_labels[slot] = score, label
+        top_scores[slot] = score
+        top_labels[slot] = label
     return count
 
 
@@ -142,22 +180,22 @@ def _weigh_best(
         statistics[t, BEST_DCG] = dcg
 
 
-@kernel
+@borrowing
 def _weigh_ranking(
     ranking: Any,  # IN  (count,) labels of one document, best first
     true: Any,  # IN  (n_labels,) stamp where true
     stamp: int,  # IN
     n_true: int,  # IN  at least 1
-    weights: Any,  # IN  (n_labels,), or empty: no weighted statistics
-    ks: Any,  # IN  (n_ks,) rising
-    discounts: Any,  # IN  (width,)
+    measures: Measures,  # IN
     ideal: Any,  # IN  (width + 1,) sums of the first discounts
-    statistics: Any,  # OUT (n_ks, N_STATISTICS or N_UNWEIGHTED): all but BEST_GAIN and BEST_DCG
-    # OUT (n_ks, n_labels) += 1 where the label is between the k before and this one
-    predicted: Any,
-    hits: Any,  # OUT (n_ks, n_labels) += 1 where it is also true
+    document: int,  # IN  row of the statistics
+    # OUT all but BEST_GAIN and BEST_DCG of the document; counts of labels += 1 where the label is
+    # between the k before and this one
+    statistics: RankingStatistics,
 ) -> None:
     """Write what the ranking of one document reaches."""
+    weights, ks, discounts = measures
+    documents, predicted, hits = statistics
     n_hits = 0
     rank = 0
     dcg = 0.0
@@ -175,92 +213,72 @@ def _weigh_ranking(
                     gain += weights[label]
                     gain_dcg += weights[label] * discounts[rank]
             rank += 1
-        statistics[t, HITS] = n_hits
-        statistics[t, NDCG] = dcg / ideal[min(n_true, ks[t])]
-        statistics[t, RECALL] = n_hits / n_true
+        documents[document, t, HITS] = n_hits
+        documents[document, t, NDCG] = dcg / ideal[min(n_true, ks[t])]
+        documents[document, t, RECALL] = n_hits / n_true
         if weights.shape[0]:
-            statistics[t, GAIN] = gain
-            statistics[t, GAIN_DCG] = gain_dcg
+            documents[document, t, GAIN] = gain
+            documents[document, t, GAIN_DCG] = gain_dcg
 
 
 @kernel
 def rank_documents(
-    predicted_offsets: NDArray[np.int64],  # IN  (n_docs + 1,)
-    predicted_labels: NDArray[Any],  # IN  int32 or int64, any order inside a row
-    scores: NDArray[Any],  # IN  float32 or float64
-    true_offsets: NDArray[np.int64],  # IN  (n_docs + 1,)
-    true_labels: NDArray[np.int32],  # IN  in range, no label twice in a row
-    masked_offsets: NDArray[np.int64],  # IN  (n_docs + 1,)
-    masked_labels: NDArray[np.int32],  # IN  in range: predictions that are passed over
-    # IN  (n_labels,) weight of a hit, or empty: no weighted statistics
-    weights: NDArray[np.float64],
-    ks: NDArray[np.int64],  # IN  (n_ks,) rising
-    # IN  (width,) of ranks; width >= min(max k, longest row of either matrix)
-    discounts: NDArray[np.float64],
-    documents: NDArray[np.float64],  # OUT (n_docs with labels, n_ks, N_STATISTICS or N_UNWEIGHTED)
-    # OUT (n_ks, n_labels) += documents that have the label in their top k
-    predicted: NDArray[np.int64],
-    hits: NDArray[np.int64],  # OUT (n_ks, n_labels) += those of them for which it is true
+    predicted: ScoredLabels,  # IN
+    true: LabelLists,  # IN
+    masked: LabelLists,  # IN  predictions that are passed over
+    measures: Measures,  # IN
+    statistics: RankingStatistics,  # OUT
 ) -> tuple[int, int]:
     """Write the statistics of every document that has labels; return (FINE, 0) or (what is wrong,
     row).
     """
-    n_labels = predicted.shape[1]
+    offsets = predicted.offsets
+    weights = measures.weights
+    discounts = measures.discounts
+    n_labels = statistics.predicted.shape[1]
     width = discounts.shape[0]
     ideal = np.zeros(width + 1)
     for rank in range(width):
         ideal[rank + 1] = ideal[rank] + discounts[rank]
     # stamps (row + 1) instead of sets: nothing to clear between rows
     seen = np.zeros(n_labels, np.int32)
-    true = np.zeros(n_labels, np.int32)
-    top_labels = np.empty(width, predicted_labels.dtype)
-    top_scores = np.empty(width, scores.dtype)
+    is_true = np.zeros(n_labels, np.int32)
+    top_labels = np.empty(width, predicted.labels.dtype)
+    top_scores = np.empty(width, predicted.scores.dtype)
     best = np.empty(width, np.float64)
-    out = 0
-    for row in range(predicted_offsets.shape[0] - 1):
+    document = 0
+    for row in range(offsets.shape[0] - 1):
         stamp = row + 1
-        for j in range(masked_offsets[row], masked_offsets[row + 1]):
-            seen[masked_labels[j]] = -stamp
-        begin = predicted_offsets[row]
-        end = predicted_offsets[row + 1]
-        count = _top_of_row(
-            predicted_labels[begin:end], scores[begin:end], seen, stamp, top_labels, top_scores
-        )
+        for j in range(masked.offsets[row], masked.offsets[row + 1]):
+            seen[masked.labels[j]] = -stamp
+        labels = predicted.labels[offsets[row] : offsets[row + 1]]
+        scores = predicted.scores[offsets[row] : offsets[row + 1]]
+        count = _top_of_row(labels, scores, seen, stamp, top_labels, top_scores)
         if count < 0:
             return count, row
-        begin = true_offsets[row]
-        end = true_offsets[row + 1]
-        n_true = end - begin
+        true_labels = true.labels[true.offsets[row] : true.offsets[row + 1]]
+        n_true = true_labels.shape[0]
         if n_true == 0:
             continue
-        for j in range(begin, end):
-            true[true_labels[j]] = stamp
-        _weigh_ranking(
-            top_labels[:count],
-            true,
-            stamp,
-            n_true,
-            weights,
-            ks,
-            discounts,
-            ideal,
-            documents[out],
-            predicted,
-            hits,
-        )
+        for label in true_labels:
+            is_true[label] = stamp
+        ranking = top_labels[:count]
+        _weigh_ranking(ranking, is_true, stamp, n_true, measures, ideal, document, statistics)
         if weights.shape[0]:
-            _weigh_best(
-                best[: _heaviest(true_labels[begin:end], weights, best)],
-                ks,
-                discounts,
-                documents[out],
-            )
-        out += 1
-    for t in range(1, ks.shape[0]):  # a label at rank r counts for every k >= r
-        for label in range(n_labels):
-            predicted[t, label] += predicted[t - 1, label]
-            hits[t, label] += hits[t - 1, label]
+            n_best = _heaviest(true_labels, weights, best)
+            _weigh_best(best[:n_best], measures.ks, discounts, statistics.documents[document])
+        document += 1
+    _add_up(statistics.predicted)
+    _add_up(statistics.hits)
     return FINE, 0
+
+
+@kernel
+def _add_up(counts: Any) -> None:
+    """Add up counts over ks: a label at rank r counts for every k >= r."""
+    for t in range(1, counts.shape[0]):
+        for label in range(counts.shape[1]):
+            counts[t, label] += counts[t - 1, label]
 
 
 @kernel
@@ -291,7 +309,7 @@ def _add_weighted(
     counts: Any,  # IN  (>= n,)
     sums: Any,  # IN/OUT (n_statistics,)
 ) -> None:
-    """Add counts @ documents to the sums; four documents a step, to load and store the sums a
+    """Add counts @ documents to the sums; four documents per step, to load and store the sums a
     fourth as often.
     """
     n = documents.shape[0]

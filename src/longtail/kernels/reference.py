@@ -83,6 +83,7 @@ def solve_svm(x: Array, y: Array, cost: float, tolerance: float, max_passes: int
         gradients = np.zeros(len(x))
         for i in range(len(x)):
             gradient = y[i] * (x[i] @ w) - 1 + diagonal * alpha[i]
+            # at the bound α = 0, only a step upwards is possible
             gradients[i] = gradient if alpha[i] > 0 else min(gradient, 0)
             new = max(alpha[i] - gradient / curvature[i], 0)
             w += (new - alpha[i]) * y[i] * x[i]

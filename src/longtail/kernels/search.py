@@ -1,4 +1,4 @@
-"""One step down the label tree for a block of documents: scores the children of each beam and keeps
+"""One level of beam search for a block of documents: scores the children of each beam, and keeps
 the best.
 """
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail.kernels.cache_lines import LANES, LINE, borrowing, from_a_line_on, prefetch
 from longtail.kernels.chunks import Level, RowTable, add_by_buckets, add_by_table, fill_table
-from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_four, sums_of_one
+from longtail.kernels.dense_block import decode, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.feature_rows import FeatureRows
-from longtail.kernels.jit import kernel
-from longtail.kernels.vectors import DOCUMENTS, PANEL
+from longtail.kernels.jit import borrowing, kernel
+from longtail.kernels.row_products import DOCUMENTS, PANEL
+from longtail.kernels.simd import LANES, LINE, aligned_zeros, cache_aligned, prefetch
 
 __all__ = [
     "HINGE_2",
@@ -200,7 +200,9 @@ def _pairs(beam: Beam, n_chunks: int) -> _Pairs:
 
 @kernel
 def _heaps(beam: Beam, offsets: Any, limit: int) -> Any:
-    """Return empty heaps of at most ``limit`` nodes, and the width of the widest chunk in the beam."""
+    """Return empty heaps of at most ``limit`` nodes, and the width of the widest chunk of the
+    beam.
+    """
     pointers, chunks, _ = beam
     n_documents = pointers.shape[0] - 1
     starts = np.zeros(n_documents + 1, np.int64)
@@ -356,6 +358,40 @@ def _longest(rows: Any) -> Any:
 
 
 @kernel
+def _empty_table(n_columns: int, n_full: int) -> RowTable:
+    """Return a table of no rows, for rows of ``n_full`` numbers written out in full."""
+    return RowTable(
+        np.zeros(n_columns, np.int32), cache_aligned(n_full), np.empty(n_columns, np.int32)
+    )
+
+
+@kernel
+def _dense_group(widest: int, n_weights: int) -> _DenseGroup:
+    return _DenseGroup(
+        np.empty(_GROUP, np.int64),
+        aligned_zeros(n_weights),
+        np.empty((_GROUP, max(widest, PANEL)), np.float32),
+    )
+
+
+@borrowing
+def _clear(table: RowTable, n_filled: Any) -> None:
+    """Remove the rows of a chunk from the table."""
+    row_starts = table.row_starts
+    columns = table.columns
+    for row in range(n_filled):
+        row_starts[columns[row]] = 0
+
+
+@borrowing
+def _is_pruned(heaps: _Heaps, document: int, parent: Any) -> Any:
+    """Return whether a full heap has no node below the parent's score: no child scores above it."""
+    start = heaps.starts[document]
+    is_full = heaps.sizes[document] == heaps.starts[document + 1] - start
+    return is_full and parent < heaps.scores[start]
+
+
+@kernel
 def step_down(
     level: Level,  # IN  ranker of the children
     features: FeatureRows,  # IN  of the documents
@@ -365,40 +401,27 @@ def step_down(
     limit: int,  # IN  children kept per document
     candidates: Candidates,  # IN
 ) -> Any:
-    """Return the fields of the Beam of best children; as a plain tuple, which is cheaper to return."""
+    """Return the fields of the Beam of best children, as a plain tuple, which is cheaper."""
     offsets = level.offsets
     heads = level.heads
     biases = level.bias
     rows = features.pointers
     dense = features.dense
     parents = beam.scores
-    has_dense = dense.shape[1] > 0
-    n_documents = beam.pointers.shape[0] - 1
-    several = n_documents > 1
+    depth = dense.shape[1]
     heaps, widest = _heaps(beam, offsets, limit)
-    starts = heaps.starts
-    sizes = heaps.sizes
-    heap_scores = heaps.scores
     pairs = _pairs(beam, offsets.shape[0] - 1)
     sums = np.empty(widest + LANES, np.float32)
     scratch = np.empty((2, _longest(rows) + 1), np.int64)
-    table = RowTable(
-        np.zeros(features.n_columns if several else 0, np.int32),
-        from_a_line_on(_FULL_ROWS if several else 0),
-        np.empty(features.n_columns if several else 0, np.int32),
-    )
-    n_filled = np.int64(0)
-    group = _DenseGroup(
-        np.empty(_GROUP, np.int64),
-        in_lines(panel_count(widest) * dense.shape[1] * PANEL if several else 0),
-        np.empty((_GROUP, max(widest, PANEL)), np.float32),
-    )
+    several = beam.pointers.shape[0] > 2
+    # a single document visits each chunk once: neither a table nor decoded weights pay
+    table = _empty_table(several * features.n_columns, several * _FULL_ROWS)
+    group = _dense_group(widest, several * panel_count(widest) * depth * PANEL)
     dense_sums = group.sums
     chunk_of = pairs.chunks
     document_of = pairs.documents
     order = pairs.order
-    row_starts = table.row_starts
-    filled = table.columns
+    n_filled = np.int64(0)
     group_at = 0
     in_group = 0
     is_decoded = False
@@ -408,13 +431,10 @@ def step_down(
         pair = order[at]
         document = document_of[pair]
         _prefetch_next(pairs, at, features, heaps)
-        start = starts[document]
-        is_full = sizes[document] == starts[document + 1] - start and score != MARGIN
-        if is_full and parents[pair] < heap_scores[start]:  # no child scores above its parent
+        if score != MARGIN and _is_pruned(heaps, document, parents[pair]):
             continue
         if chunk_of[pair] != chunk:
-            for row in range(n_filled):
-                row_starts[filled[row]] = 0
+            _clear(table, n_filled)
             chunk = np.int64(chunk_of[pair])
             n_filled = np.int64(0)
             in_group = 0
@@ -432,13 +452,12 @@ def step_down(
             add_by_table(level, chunk, table, features, document, scratch, sums)
         else:
             add_by_buckets(level, chunk, features, document, scratch, sums)
-        if has_dense:
+        if depth:
             if at >= group_at + in_group:
                 group_at = at
                 count = _next_documents(pairs, at, group.documents)
-                dense_at = first * dense.shape[1]
                 in_group, is_decoded = _dense_sums(
-                    level, dense_at, width, dense, count, is_decoded, group
+                    level, first * depth, width, dense, count, is_decoded, group
                 )
             for i in range(width):
                 sums[i] += dense_sums[at - group_at, i]

@@ -23,8 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import add_to_rows, sum_of_rows
-from longtail.kernels.vectors import add_product, step_and_add_product
+from longtail.kernels.row_products import (
+    add_product,
+    add_to_rows,
+    step_and_add_product,
+    sum_of_rows,
+)
 
 __all__ = ["BLOCK", "Documents", "Problem", "Weights", "add_dense_margins", "add_dense_row"]
 __all__ += [
@@ -42,7 +46,7 @@ _LEAST_NORM = 1e-30
 
 
 class Documents(NamedTuple):
-    """The features of the documents of a node, which all its blocks share; solvers only read them."""
+    """The features of a node's documents, which all its blocks share; solvers only read them."""
 
     pointers: Any  # (m + 1,) int64
     columns: Any  # uint32, renumbered: the sparse columns of these documents from e on
@@ -74,7 +78,7 @@ class Weights(NamedTuple):
 
 @kernel
 def _random_below(state: Any, n: int) -> Any:
-    """Return a number below ``n`` < 2^32 (xorshift64, high bits of a product instead of a modulo)."""
+    """Return a number below ``n`` < 2^32 (xorshift64, high bits of a product, not a modulo)."""
     x = state[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -146,7 +150,7 @@ def add_dense_row(
     dense_rows: Any,
     products: Any,
 ) -> None:
-    """Add step[s] times the dense row of document i to each sibling's w, or to its dense margins."""
+    """Add step[s] times the dense row of document i to each sibling's w, or to dense margins."""
     if len(dense_margins):
         add_to_rows(step, 0, dense_margins, width, None, products[i], 0, products.shape[1])
     else:

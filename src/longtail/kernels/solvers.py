@@ -1,4 +1,4 @@
-"""Dual coordinate descent for the classifiers of a block of siblings (see ``sibling_blocks.py``)."""
+"""Dual coordinate descent for the classifiers of a block of siblings (``sibling_blocks.py``)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.cache_lines import LINE, prefetch
-from longtail.kernels.dense_block import in_lines
 from longtail.kernels.jit import kernel
 from longtail.kernels.sibling_blocks import (
     BLOCK,
@@ -23,6 +21,7 @@ from longtail.kernels.sibling_blocks import (
     shuffle,
     step_and_add_dense_margins,
 )
+from longtail.kernels.simd import LINE, aligned_zeros, prefetch
 
 __all__ = ["DualHinge", "DualLogistic", "solve_hinge", "solve_logistic"]
 
@@ -58,7 +57,7 @@ class DualLogistic(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Variables of a block while it is solved; ``width`` may shrink to that of the live siblings."""
+    """Variables of a block while it is solved; ``width`` shrinks with the live siblings."""
 
     alpha: Any  # (m * width,)
     targets: Any  # (m * width,)
@@ -120,12 +119,10 @@ def solve_hinge(
     """
     documents = problem.documents
     m = len(documents.pointers) - 1
-    width = len(problem.targets) // max(m, 1)
-    weights = Weights(in_lines(len(out)), in_lines(len(documents.products) * width))
-    block = _Block(np.zeros(m * width, np.float32), problem.targets, weights, width)
+    block = _zero_block(problem, len(out))
     order = np.arange(m)
-    random = np.array([np.uint64(problem.seed) * np.uint64(2) + np.uint64(1)], np.uint64)
-    sibling = np.arange(width)
+    random = _random_state(problem.seed)
+    sibling = np.arange(block.width)
     # one array for all variables of a sibling, so that the compiler rules out overlaps and
     # vectorises
     state = np.zeros(_STATE, np.float32)
@@ -143,10 +140,7 @@ def solve_hinge(
         high[:] = -_INFINITY
         low[:] = _INFINITY
         active = _pass(order, active, documents, block, state)
-        n_open = 0
-        for s in range(block.width):
-            if live[s] > _ZERO and high[s] - low[s] > solver.tolerance:
-                n_open += 1
+        n_open = _count_open(state, block.width, solver.tolerance)
         if active < m:
             if n_open == 0:  # all are solved on the active documents: visit all documents once more
                 active = m
@@ -170,6 +164,31 @@ def solve_hinge(
         if live[s] > _ZERO:
             _freeze(s, sibling[s], documents, block, out)
     return passes
+
+
+@kernel
+def _zero_block(problem: Problem, size: int) -> _Block:
+    """Return a block of ``size`` weights at α = 0."""
+    documents = problem.documents
+    targets = problem.targets
+    width = len(targets) // max(len(documents.pointers) - 1, 1)
+    weights = Weights(aligned_zeros(size), aligned_zeros(len(documents.products) * width))
+    return _Block(np.zeros(len(targets), np.float32), targets, weights, width)
+
+
+@kernel
+def _random_state(seed: int) -> Any:
+    return np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
+
+
+@kernel
+def _count_open(state: Any, width: int, tolerance: float) -> int:
+    """Return how many siblings are not solved on the documents of the last pass."""
+    n_open = 0
+    for s in range(width):
+        if state[_LIVE + s] > _ZERO and state[_HIGH + s] - state[_LOW + s] > tolerance:
+            n_open += 1
+    return n_open
 
 
 @kernel
@@ -333,7 +352,7 @@ def solve_logistic(
     targets = problem.targets
     m = len(documents.pointers) - 1
     width = len(targets) // max(m, 1)
-    weights = Weights(in_lines(len(out)), in_lines(len(documents.products) * width))
+    weights = Weights(aligned_zeros(len(out)), aligned_zeros(len(documents.products) * width))
     alpha = np.empty(m * width, np.float64)
     for at in range(len(alpha)):
         alpha[at] = min(0.001 * abs(targets[at]), _FIRST_ALPHA)
@@ -342,7 +361,7 @@ def solve_logistic(
     w, dense_margins = weights
     bias = np.float32(constant)
     order = np.arange(m)
-    random = np.array([np.uint64(problem.seed) * np.uint64(2) + np.uint64(1)], np.uint64)
+    random = _random_state(problem.seed)
     state = _LogisticState(
         np.empty(width, np.float32),
         np.empty(width, np.float32),
@@ -370,18 +389,27 @@ def solve_logistic(
                     add_dense_row(
                         state.step, w, dense_margins, width, i, dense, dense_rows, products
                     )
-        n_open = 0
-        for s in range(width):
-            if state.live[s] and state.largest[s] < solver.tolerance:
-                state.live[s] = 0
-            n_open += state.live[s]
-            if state.newton_steps[s] <= m // 10:
-                state.precision[s] = max(1e-8, 0.1 * state.precision[s])
-        if n_open == 0:
+        if _close_solved(state, m, solver.tolerance) == 0:
             break
     for s in range(width):
         _freeze(s, s, documents, block, out)
     return passes
+
+
+@kernel
+def _close_solved(state: _LogisticState, m: int, tolerance: float) -> int:
+    """Close the siblings that a pass has solved, and raise the precision of those that took few
+    steps; return how many are open.
+    """
+    live = state.live
+    n_open = 0
+    for s in range(len(live)):
+        if live[s] and state.largest[s] < tolerance:
+            live[s] = 0
+        n_open += live[s]
+        if state.newton_steps[s] <= m // 10:
+            state.precision[s] = max(1e-8, 0.1 * state.precision[s])
+    return n_open
 
 
 @kernel

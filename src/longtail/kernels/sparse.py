@@ -1,6 +1,4 @@
-"""Sums of sparse rows, group by group: the product of a 0/1 matrix and a sparse one, in rows that
-come out sorted.
-"""
+"""Sums of sparse rows by group: the product of a 0/1 matrix and a sparse one, with sorted rows."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def group_sums(
     """Return the sum of the rows of each group: (ptr, sorted columns, values, dense), as float32.
 
     The members of group g are the rows ``members[groups[g]:groups[g + 1]]`` of a sparse block with
-    ``width`` columns and of the dense block beside it. ``most`` bounds the numbers that come out.
+    ``width`` columns and of the dense block beside it. ``most`` bounds the numbers of the result.
     After Gustavson 1978, with a bit for each column in use, and for each word of such bits, in
     place of a sort."""
     count = len(groups) - 1
@@ -87,7 +85,8 @@ def emptied(
             while bits != 0:
                 column = word * 64 + _LAST_BIT[((bits & (~bits + _ONE)) * _FACTOR) >> _SHIFT]
                 bits &= bits - _ONE
-                columns[filled], values[filled] = column, sums[column]
+                columns[filled] = column
+                values[filled] = sums[column]
                 sums[column] = 0
                 filled += 1
     return filled

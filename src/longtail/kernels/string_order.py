@@ -1,5 +1,5 @@
-"""Many short strings in order: gathered, sorted by bytes, and packed by the prefix each shares with
-the one before.
+"""Sorting of many short strings by their bytes, and packing by the prefix that each shares with the
+one before.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ def _insert(keys: Any, order: Any, first: int, last: int) -> None:
         number = order[i]
         j = i
         while j > first and keys[j - 1] > key:
-            keys[j], order[j] = keys[j - 1], order[j - 1]
+            keys[j] = keys[j - 1]
+            order[j] = order[j - 1]
             j -= 1
-        keys[j], order[j] = key, number
+        keys[j] = key
+        order[j] = number
 
 
 @kernel
 def _partition(keys: Any, order: Any, first: int, last: int) -> tuple[int, int]:
-    """Part a range around the median of three keys; return where the keys equal to it begin and
+    """Partition a range around the median of three keys; return where keys equal to it begin and
     end.
     """
     a = keys[first]
@@ -78,7 +80,7 @@ def sort_strings(
     """Sort ``order``, numbers of strings that all differ, by their bytes, in place.
 
     Multikey quicksort (Bentley and Sedgewick, Fast algorithms for sorting and searching strings,
-    1997), seven bytes a step instead of one."""
+    1997), seven bytes per step instead of one."""
     keys = np.empty(order.shape[0], np.uint64)
     for i in range(order.shape[0]):
         keys[i] = _key(arena, offsets[order[i]], offsets[order[i] + 1])
@@ -112,7 +114,7 @@ def copy_ranges(
     offsets: NDArray[np.int64],  # IN  (ranges + 1,) of the ranges in target
     target: NDArray[np.uint8],  # OUT
 ) -> None:
-    """Copy ranges of bytes to where they belong."""
+    """Copy ranges of bytes."""
     for i in range(begins.shape[0]):
         begin = begins[i]
         size = offsets[i + 1] - offsets[i]
@@ -126,26 +128,28 @@ def pack_prefixes(arena: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple
     count = offsets.shape[0] - 1
     end = 0
     shared = np.zeros(count, np.uint8)
-    rest = np.empty(arena.shape[0], np.uint8)
+    remaining = np.empty(arena.shape[0], np.uint8)
     for i in range(count):
         start = offsets[i]
         stop = offsets[i + 1]
         before = offsets[max(i - 1, 0)]
         same = 0
-        most = min(stop - start, start - before, 255) if i else 0
+        most = 0
+        if i:
+            most = min(stop - start, start - before, 255)
         while same < most and arena[start + same] == arena[before + same]:
             same += 1
         shared[i] = same
         for at in range(start + same, stop):
-            rest[end] = arena[at]
+            remaining[end] = arena[at]
             end += 1
-    return shared, rest[:end].copy()
+    return shared, remaining[:end].copy()
 
 
 @kernel
 def unpack_prefixes(
     shared: NDArray[np.uint8],  # IN
-    rest: NDArray[np.uint8],  # IN
+    remaining: NDArray[np.uint8],  # IN
     offsets: NDArray[np.int64],  # IN  (strings + 1,)
     arena: NDArray[np.uint8],  # OUT
 ) -> None:
@@ -157,5 +161,5 @@ def unpack_prefixes(
         for j in range(same):
             arena[start + j] = arena[offsets[i - 1] + j]
         for at in range(start + same, offsets[i + 1]):
-            arena[at] = rest[used]
+            arena[at] = remaining[used]
             used += 1

@@ -4,14 +4,14 @@ object each.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["scan_lines"]
+__all__ = ["LineLimits", "ScannedLines", "scan_lines"]
 
 _SPACE = 32
 _TAB = 9
@@ -34,6 +34,25 @@ _FAR = 60  # beyond 10^±60 no float32 is left that needs more than Python's own
 _POWERS = np.array([float(f"1e{power}") for power in range(-_FAR, _FAR + 1)])
 _DOUBT = 2e-15  # relative; four times the worst error of mantissa × power, each rounded once
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+class LineLimits(NamedTuple):
+    """What lines may hold."""
+
+    with_labels: bool  # lines may begin with ``3,17``
+    n_labels: int
+    n_columns: int
+    least: Any  # float32, the smallest valid value
+
+
+class ScannedLines(NamedTuple):
+    """Room for the content of lines of ``n`` bytes."""
+
+    labels: NDArray[np.int32]  # (>= n / 2,) labels at the start of the lines
+    label_ends: NDArray[np.int64]  # (>= lines,) where the labels of each line end
+    columns: NDArray[np.int32]  # (>= n / 4,) rising in each line
+    values: NDArray[np.float32]  # (>= n / 4,) each float32(float64(token))
+    pair_ends: NDArray[np.int64]  # (>= lines,)
 
 
 @kernel
@@ -238,34 +257,31 @@ def scan_lines(
     data: NDArray[np.uint8],  # IN  whole lines: the last byte is a newline
     start: int,  # IN  where to begin: the start of a line
     most_rows: int,  # IN  stop after as many lines
-    with_labels: bool,  # IN  lines may begin with ``3,17``
-    n_labels: int,  # IN
-    n_columns: int,  # IN
-    least: Any,  # IN  float32, the smallest value that is right
-    labels: NDArray[np.int32],  # OUT (>= len(data) / 2,) labels at the start of the lines
-    label_ends: NDArray[np.int64],  # OUT (>= most_rows,) where the labels of each line end
-    columns: NDArray[np.int32],  # OUT (>= len(data) / 4,) rising in each line
-    values: NDArray[np.float32],  # OUT (>= len(data) / 4,) each float32(float64(token))
-    pair_ends: NDArray[np.int64],  # OUT (>= most_rows,)
+    limits: LineLimits,  # IN
+    lines: ScannedLines,  # OUT
 ) -> tuple[int, int]:
     """Read lines until the end or one that is wrong or unusual; return (lines read, start of the
     next line).
     """
+    with_labels, n_labels, n_columns, least = limits
+    labels, label_ends, columns, values, pair_ends = lines
     at = start
     row = 0
-    n_own = 0
-    n_pairs = 0
+    label_count = 0
+    pair_count = 0
     while at < data.shape[0] and row < most_rows:
         begin = at
         fine = True
         if with_labels:
-            fine, n_own, at = _scan_labels(data, at, n_labels, labels, n_own)
+            fine, label_count, at = _scan_labels(data, at, n_labels, labels, label_count)
         if fine:
-            fine, n_pairs, at = _scan_pairs(data, at, n_columns, least, columns, values, n_pairs)
+            fine, pair_count, at = _scan_pairs(
+                data, at, n_columns, least, columns, values, pair_count
+            )
         if not fine:
             return row, begin
-        label_ends[row] = n_own
-        pair_ends[row] = n_pairs
+        label_ends[row] = label_count
+        pair_ends[row] = pair_count
         row += 1
         at += 1
     return row, at

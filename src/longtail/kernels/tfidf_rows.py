@@ -1,4 +1,4 @@
-"""Counts of n-grams to rows of tf-idf: columns sorted, values weighted by idf and of length one."""
+"""Rows of tf-idf from counts of n-grams: columns sorted, values weighted by idf, of length one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.cache_lines import borrowing, prefetch
-from longtail.kernels.jit import kernel
+from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.ngrams import find, follow
+from longtail.kernels.simd import prefetch
 
 __all__ = ["place_rows", "weigh_counts", "weigh_ngrams"]
 
-_AHEAD = 16  # n-grams whose places in the vocabulary are asked for before they are read
+_AHEAD = 16  # n-grams whose entries in the vocabulary are prefetched
 _FEW = 40  # keys that are sorted by insertion
-_DIGIT = 8  # bits a pass
+_DIGIT = 8  # bits per pass
 _COLUMN = np.uint64(32)  # a key: column above, occurrences below
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -67,9 +67,7 @@ def _weigh(
     values: Any,  # OUT
     end: int,  # IN
 ) -> int:
-    """Append one row; occurrences of a column that stands several times are added up. Return the
-    new end.
-    """
+    """Append one row; occurrences of a repeated column are added up. Return the new end."""
     begin = end
     square = 0.0
     i = 0
@@ -79,8 +77,11 @@ def _weigh(
         while i < count and np.int64(keys[i] >> _COLUMN) == column:
             tf += keys[i] & _LOW
             i += 1
-        weight = 1.0 + np.log(np.float64(tf)) if sublinear and tf > 1 else np.float64(tf)
-        columns[end], values[end] = column, weight * idf[column]
+        weight = np.float64(tf)
+        if sublinear and tf > 1:
+            weight = 1.0 + np.log(weight)
+        columns[end] = column
+        values[end] = weight * idf[column]
         square += (weight * idf[column]) ** 2
         end += 1
     for j in range(begin, end):
@@ -92,8 +93,8 @@ def _weigh(
 def weigh_counts(
     rows: NDArray[np.int64],  # IN  (documents + 1,)
     numbers: NDArray[np.uint32],  # IN  n-grams of the rows
-    tfs: NDArray[np.uint32],  # IN  and how often each stands there
-    own: NDArray[np.int32],  # IN  column of each n-gram, −1: left out
+    tfs: NDArray[np.uint32],  # IN  and how often each occurs there
+    column_of: NDArray[np.int32],  # IN  column of each n-gram, −1: left out
     idf: NDArray[np.float64],  # IN  (columns,)
     sublinear: bool,  # IN
 ) -> tuple[Any, Any, Any]:
@@ -112,7 +113,7 @@ def weigh_counts(
     for row in range(rows.shape[0] - 1):
         count = 0
         for i in range(rows[row], rows[row + 1]):
-            column = np.int64(own[numbers[i]])
+            column = np.int64(column_of[numbers[i]])
             if column >= 0:
                 keys[count] = np.uint64(column) << _COLUMN | np.uint64(tfs[i])
                 count += 1
@@ -149,12 +150,12 @@ def _hash(hashes: Any, unit: int, last: int, shortest: int, longest: int, out: A
 def _look_up(
     table: Any,  # IN  hash → column
     mask: int,  # IN
-    idf: Any,  # IN  (columns,) only asked for
+    idf: Any,  # IN  (columns,) only prefetched
     n_hashes: int,  # IN
     keys: Any,  # IN/OUT hashes in, a key for each that is known out
 ) -> int:
-    """Turn hashes into keys and return how many are known; the table is larger than the cache, so
-    it is asked ahead.
+    """Replace hashes by keys and return how many are known; the table is larger than the cache, so
+    its entries are prefetched.
     """
     count = 0
     for i in range(-_AHEAD, n_hashes):
@@ -187,11 +188,11 @@ def weigh_ngrams(
     total = 0
     for document in range(units.shape[0] - 1):
         size = units[document + 1] - units[document]
-        own = 0
+        count = 0
         for n in range(shortest, min(longest, size) + 1):
-            own += size - n + 1
-        most = max(most, own)
-        total = total + own
+            count += size - n + 1
+        most = max(most, count)
+        total = total + count
     columns = np.empty(total, np.int32)
     values = np.empty(total, np.float64)
     ends = np.zeros(units.shape[0], np.int64)
@@ -221,7 +222,7 @@ def place_rows(
     all_columns: NDArray[np.int32],  # OUT
     all_values: NDArray[np.float32],  # OUT
 ) -> None:
-    """Copy rows of one block of columns to their place in the whole matrix."""
+    """Copy rows of one block of columns into the whole matrix."""
     for row in range(rows.shape[0] - 1):
         shift = begins[row] - rows[row]
         for i in range(rows[row], rows[row + 1]):

@@ -1,10 +1,13 @@
-"""GPU kernels of a network's heads: scores of shortlists, their gradient, and updates in place of
-the rows touched.
+"""GPU kernels of a network's heads: scores of shortlists, their gradient, updates in place of the
+rows touched, and the cross-entropy over all nodes.
 
 A shortlist's rows are read where they lie, so no (documents, slots, width) tensor exists; the
 update groups the gradient by node, so no gradient of the weights exists either. All sums are
 float32 and in a fixed order: the same input gives the same bytes. Loops have constant bounds or are
-`while` loops, which the interpreter needs too."""
+`while` loops, which the interpreter needs too.
+
+The cross-entropy is one pass over the logits, then one over the true nodes, in place of a matrix of
+targets: of some hundred thousand columns a document has a few dozen true ones."""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ __all__ = [
     "SGD",
     "gather_dot",
     "gather_sum",
+    "negative_residuals",
+    "positive_residuals",
     "update_all_rows",
     "update_touched_rows",
 ]
@@ -92,13 +97,13 @@ def gather_sum(
             rows + columns[None, :], mask=real[:, None] & inside[None, :], other=0.0
         ).to(tl.float32)
         total += block * gradient[:, None]
-    place = (split.to(tl.int64) * n_documents + document) * WIDTH
-    tl.store(partial + place + columns, tl.sum(total, axis=0), mask=inside)
+    row = (split.to(tl.int64) * n_documents + document) * WIDTH
+    tl.store(partial + row + columns, tl.sum(total, axis=0), mask=inside)
 
 
 @compiled
 def _mixed(x: tl.tensor) -> tl.tensor:
-    """A bijection of uint32 whose output bits look independent of the input's (Wellons, lowbias32)."""
+    """A bijection of uint32 with output bits that look independent of the input's (lowbias32)."""
     x ^= x >> 16
     x *= 0x7FEB352D
     x ^= x >> 15
@@ -111,7 +116,7 @@ def _mixed(x: tl.tensor) -> tl.tensor:
 def _stochastic_bf16(
     values: tl.tensor, row: tl.tensor, columns: tl.tensor, seed: tl.tensor
 ) -> tl.tensor:
-    """Rounds float32 up or down with the chance of its distance; the same bits as
+    """Rounds float32 up or down, with a probability by distance; the same bits as
     updates.stochastic_bf16.
     """
     key = _mixed(row.to(tl.uint32) ^ seed.to(tl.uint32))
@@ -258,8 +263,9 @@ def update_touched_rows(
                     bias_gradient += share
                     pair += 1
             _update_row(
-                weight, bias, mean, square, bias_mean, bias_square, count, node, columns, inside, gradient,
-                bias_gradient, lr, decay, seed, beta1, one_minus_beta1, log_beta1,
+                weight, bias, mean, square, bias_mean, bias_square, count,
+                node, columns, inside, gradient, bias_gradient,
+                lr, decay, seed, beta1, one_minus_beta1, log_beta1,
                 WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
             )  # fmt: skip
 
@@ -292,10 +298,74 @@ def update_all_rows(
     """Updates the rows from `first` on by a gradient that exists; a program is a row."""
     columns = tl.arange(0, BLOCK_D)
     inside = columns < WIDTH
-    place = tl.program_id(0)
-    row_gradient = tl.load(gradient + place.to(tl.int64) * WIDTH + columns, mask=inside, other=0.0)
+    row = tl.program_id(0)
+    row_gradient = tl.load(gradient + row.to(tl.int64) * WIDTH + columns, mask=inside, other=0.0)
     _update_row(
-        weight, bias, mean, square, bias_mean, bias_square, count, first + place, columns, inside, row_gradient,
-        tl.load(bias_gradient + place), lr, decay, seed, beta1, one_minus_beta1, log_beta1,
+        weight, bias, mean, square, bias_mean, bias_square, count,
+        first + row, columns, inside, row_gradient, tl.load(bias_gradient + row),
+        lr, decay, seed, beta1, one_minus_beta1, log_beta1,
         WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
     )  # fmt: skip
+
+
+@compiled
+def negative_residuals(
+    logits: tl.tensor,  # IN (B, n_columns) float32, without the bias
+    bias: tl.tensor,  # IN (n_columns,)
+    scale: tl.tensor,  # IN (B,)
+    residuals: tl.tensor,  # OUT (B, n_columns)
+    losses: tl.tensor,  # OUT (B, blocks + 1) float32, all but the last column
+    n_columns: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Cross-entropy as if every target were 0: residual = scale · σ(z), loss = Σ softplus(z); a
+    program is a block.
+    """
+    document = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < n_columns
+    z = tl.load(logits + document * n_columns + columns, mask=inside, other=0.0)
+    z += tl.load(bias + columns, mask=inside, other=0.0)
+    small = tl.exp(-tl.abs(z))
+    loss = tl.where(inside, tl.maximum(z, 0.0) + tl.log(1.0 + small), 0.0)
+    residual = tl.load(scale + document) * tl.where(z >= 0, 1.0, small) / (1.0 + small)
+    tl.store(
+        residuals + document * n_columns + columns,
+        residual.to(residuals.dtype.element_ty),
+        mask=inside,
+    )
+    tl.store(losses + document * (tl.num_programs(1) + 1) + tl.program_id(1), tl.sum(loss, axis=0))
+
+
+@compiled
+def positive_residuals(
+    logits: tl.tensor,  # IN (B, n_columns) float32, without the bias
+    bias: tl.tensor,  # IN (n_columns,)
+    scale: tl.tensor,  # IN (B,)
+    positives: tl.tensor,  # IN (B, n_positives) int32: nodes, of which `first` is column 0
+    values: tl.tensor,  # IN (B, n_positives) float32
+    residuals: tl.tensor,  # OUT (B, n_columns), at the positives
+    losses: tl.tensor,  # OUT (B, n_losses) float32, the last column
+    n_columns: tl.tensor,
+    n_positives: tl.tensor,
+    n_losses: tl.tensor,
+    first: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """What targets y change of it: residual = scale · (σ(z) − y), loss − Σ y z; a program is a
+    document.
+    """
+    document = tl.program_id(0).to(tl.int64)
+    places = tl.arange(0, BLOCK)
+    known = places < n_positives
+    columns = tl.load(positives + document * n_positives + places, mask=known, other=-1) - first
+    inside = known & (columns >= 0) & (columns < n_columns)
+    y = tl.load(values + document * n_positives + places, mask=inside, other=0.0)
+    at = document * n_columns + columns
+    z = tl.load(logits + at, mask=inside, other=0.0) + tl.load(
+        bias + columns, mask=inside, other=0.0
+    )
+    small = tl.exp(-tl.abs(z))
+    residual = tl.load(scale + document) * (tl.where(z >= 0, 1.0, small) / (1.0 + small) - y)
+    tl.store(residuals + at, residual.to(residuals.dtype.element_ty), mask=inside)
+    tl.store(losses + document * n_losses + n_losses - 1, -tl.sum(y * z, axis=0))

@@ -1,6 +1,4 @@
-"""Where the hits come from: by training frequency of the labels, label by label, by threshold; and
-where none come.
-"""
+"""Metrics by training frequency of the labels, by label and by threshold; the worst documents."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ __all__ = [
 
 
 class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
-    """The labels with ``low`` to ``high`` training documents (None: no upper end); tuples go along
-    the table's ks.
+    """The labels with ``low`` to ``high`` training documents (None: no upper end); tuples have a
+    number for each of the table's ks.
     """
 
     low: int
@@ -82,9 +80,7 @@ class FrequencyTable(msgspec.Struct, frozen=True):
 
 
 class LabelTable(NamedTuple):
-    """One entry a label in each array (n_labels,). A ratio whose denominator is 0 is 0; the counts
-    tell which.
-    """
+    """One entry per label in each array (n_labels,). A ratio whose denominator is 0 is 0."""
 
     train_count: NDArray[np.int64]
     test_count: NDArray[np.int64]
@@ -96,10 +92,10 @@ class LabelTable(NamedTuple):
 
 
 class PrecisionRecall(msgspec.Struct, frozen=True):
-    """Precision and recall over all pairs of a document and a label, each label being given from a
-    threshold on.
+    """Precision and recall over all pairs of a document and a label with a score of at least a
+    threshold.
 
-    Thresholds fall, recall rises. ``best`` is the place where F1 is highest, of all thresholds and
+    Thresholds fall, recall rises. ``best`` is the position of the highest F1, of all thresholds and
     not of these alone."""
 
     thresholds: tuple[float, ...]
@@ -118,10 +114,10 @@ class PrecisionRecall(msgspec.Struct, frozen=True):
         """The best F1."""
         return self.f1_at(self.best)
 
-    def f1_at(self, place: int) -> float:
+    def f1_at(self, position: int) -> float:
         """Return F1 at one of the thresholds."""
-        precision = self.precision[place]
-        recall = self.recall[place]
+        precision = self.precision[position]
+        recall = self.recall[position]
         return 2 * precision * recall / max(precision + recall, 1e-12)
 
 
@@ -158,19 +154,26 @@ def by_frequency(
     n_labels = per_bin(np.ones_like(statistics.true))
     n_positives = per_bin(statistics.true)
     hits = list(zip(*(per_bin(at_k) for at_k in statistics.hits), strict=True))  # (bins, ks)
+    highs = [*(low - 1 for low in lows[1:]), None]
     bins = tuple(
         FrequencyBin(
             low=low,
-            high=lows[i + 1] - 1 if i + 1 < len(lows) else None,
+            high=highs[i],
             n_labels=n_labels[i],
             n_positives=n_positives[i],
             hits=hits[i],
             precision=tuple(n / (k * n_documents) for n, k in zip(hits[i], ks, strict=True)),
-            recall=tuple(n / n_positives[i] if n_positives[i] else None for n in hits[i]),
+            recall=tuple(_ratio(n, n_positives[i]) for n in hits[i]),
         )
         for i, low in enumerate(lows)
     )
     return FrequencyTable(n_documents, ks, bins)
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    if whole == 0:
+        return None
+    return part / whole
 
 
 def per_label(
@@ -216,9 +219,9 @@ def precision_recall(
     order = np.argsort(-scores, kind="stable")
     scores = scores[order]
     last = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)  # of each distinct score
-    found = np.cumsum(right[order])[last]
-    precision = found / (last + 1)
-    recall = found / label_matrix.nnz
+    hits = np.cumsum(right[order])[last]
+    precision = hits / (last + 1)
+    recall = hits / label_matrix.nnz
     best = int(np.argmax(precision * recall / np.maximum(precision + recall, 1e-12)))
     kept = np.unique(
         [*np.searchsorted(recall, np.linspace(0, recall[-1], points - 2)), best, len(last) - 1]

@@ -17,9 +17,7 @@ _MOST_RESAMPLES = 1_000_000  # all are held at once
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How much larger a metric is than another system's: the interval, and the chance (p) of one as
-    large by luck.
-    """
+    """How much larger a metric is than another system's: the interval, and the p-value."""
 
     low: float
     high: float
@@ -35,9 +33,9 @@ def resampled_sums(
     Returns (n_resamples, ...). Draws are split over blocks of documents first (a multinomial draw)
     and made inside a block then, so nothing of size documents × resamples ever exists."""
     if not 1 <= n_resamples <= _MOST_RESAMPLES or seed < 0:
-        found = f"{n_resamples} resamples, seed {seed}"
         raise UsageError(
-            f"bootstrap: found {found}; expected 1 to {_MOST_RESAMPLES} and a seed >= 0"
+            f"bootstrap: found {n_resamples} resamples, seed {seed}; "
+            f"expected 1 to {_MOST_RESAMPLES} and a seed >= 0"
         )
     n_docs = len(documents)
     flat = documents.reshape(n_docs, -1)
@@ -55,8 +53,8 @@ def resampled_sums(
 def percentile_intervals(
     resamples: Mapping[str, NDArray[np.float64]], confidence: float
 ) -> dict[str, tuple[float, float]]:
-    """Return for each metric the percentiles of its resampled values that leave out 1 -
-    ``confidence``, half a side.
+    """Return the percentiles of each metric's resampled values that leave out 1 - ``confidence``,
+    half of it on each side.
     """
     if not 0.0 < confidence < 1.0:
         raise UsageError(

@@ -11,7 +11,10 @@ from longtail.metrics.layout import in_columns
 
 __all__ = ["NAMES", "Evaluation"]
 
-_HELD_OUT = "documents held out of the training data, easier than new ones: all their labels have others there"
+_HELD_OUT = (
+    "documents held out of the training data, easier than new ones: "
+    "all their labels have others there"
+)
 # in front of @k, in the order of a table
 NAMES = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")
 
@@ -20,11 +23,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics as fractions by name, ``evaluation["P@1"]``; printed as a table in percent.
 
     Documents without labels are in no mean. ``hits`` are right labels among the k best, one number
-    a k; ``intervals`` are (low, high) by name where there were resamples; ``a`` and ``b`` are those
-    of the propensities, if known, and ``constants_from`` what decided them. ``filter`` is the name
-    of the filter file, of ``filter_pairs`` pairs, if any. ``trained_on`` counts the documents that
-    the model was trained on. ``held_out`` says that the documents were held out of the training
-    data, such that each of their labels has other documents there."""
+    per k; ``intervals`` are (low, high) by name where there were resamples; ``a`` and ``b`` are
+    those of the propensities, if known, and ``constants_from`` what decided them. ``filter`` is the
+    name of the filter file, of ``filter_pairs`` pairs, if any. ``trained_on`` counts the documents
+    that the model was trained on. ``held_out``: the documents were held out of the training data,
+    such that each of their labels has other documents there."""
 
     n_documents: int
     n_without_labels: int
@@ -48,7 +51,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return self.metrics[name]
 
     def __str__(self) -> str:
-        """Lay out the table of the papers: a row a metric, a column a k, percent with two decimals."""
+        """Lay out the papers' table: metrics in rows, ks in columns, percent with two decimals."""
         names = [name for name in NAMES if f"{name}@{self.ks[0]}" in self.metrics]
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
@@ -70,13 +73,16 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         if self.n_without_labels:
             parts.append(f"{self.n_without_labels} documents without labels left out")
         if self.a is not None:
-            source = f" ({printable(self.constants_from)})" if self.constants_from else ""
-            parts.append(f"propensity A={self.a:g} B={self.b:g}{source}")
+            constants = f"propensity A={self.a:g} B={self.b:g}"
+            if self.constants_from:
+                constants += f" ({printable(self.constants_from)})"
+            parts.append(constants)
         if self.filter:
             parts.append(f"filtered by {printable(self.filter)}, {self.filter_pairs:,} pairs")
         if self.intervals:
             parts.append(
-                f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, seed {self.seed}]"
+                f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, "
+                f"seed {self.seed}]"
             )
         if self.measured_on:
             parts.append(self.measured_on)
@@ -89,13 +95,17 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         """What has to be known of the documents to read the numbers; empty for documents of no
         relation to training.
         """
-        return _HELD_OUT if self.held_out else ""
+        if self.held_out:
+            return _HELD_OUT
+        return ""
 
     @property
     def trained_on_in_words(self) -> str:
-        """How many of the documents the model was trained on, and what this means; empty for none."""
+        """How many of the documents the model was trained on, and what follows; empty for none."""
         if not self.trained_on:
             return ""
         share = self.trained_on / max(1, self.n_documents)
-        found = f"{self.trained_on:,} of the {self.n_documents:,} documents ({share:.1%}) are training documents"
-        return f"{found} of the model, so the numbers are higher than for new documents"
+        return (
+            f"{self.trained_on:,} of the {self.n_documents:,} documents ({share:.1%}) are training "
+            "documents of the model, so the numbers are higher than for new documents"
+        )

@@ -8,8 +8,8 @@ __all__ = ["in_columns"]
 
 
 def in_columns(rows: Sequence[Sequence[str]], n_left: int = 0) -> str:
-    """Return rows of equally many cells as lines: the first ``n_left`` columns set left, the others
-    right.
+    """Return rows of equally many cells as lines: the first ``n_left`` columns aligned left, the
+    others right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [str.ljust] * n_left + [str.rjust] * (len(widths) - n_left)

@@ -1,5 +1,5 @@
-"""How likely a label is to be assigned at all where it is right, estimated from its training
-frequency.
+"""Propensities: how likely a label is to be assigned where it is right, estimated from its
+training frequency.
 """
 
 from __future__ import annotations
@@ -91,12 +91,15 @@ def choose_constants(
 
 
 def _numbers(propensity: object) -> tuple[float, float]:
-    """Return A and B as given by a Python caller, or refuse what is no pair of numbers."""
-    pair = tuple(propensity) if isinstance(propensity, list | tuple) else ()
+    """Return A and B of a caller, or refuse what is no pair of numbers."""
+    pair: tuple[Any, ...] = ()
+    if isinstance(propensity, list | tuple):
+        pair = tuple(propensity)
     if len(pair) != 2 or not all(isinstance(number, int | float | np.number) for number in pair):
         known = ", ".join(FAMILIES)
         raise UsageError(
-            f"propensity: found {propensity!r}; expected (A, B) such as (0.55, 1.5), or one of {known}"
+            f"propensity: found {propensity!r}; "
+            f"expected (A, B) such as (0.55, 1.5), or one of {known}"
         )
     return float(pair[0]), float(pair[1])
 
@@ -121,7 +124,8 @@ def inverse_propensities(
         )
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise UsageError(
-            f"label_counts: found {counts.dtype} of shape {counts.shape}; expected one integer count per label"
+            f"label_counts: found {counts.dtype} of shape {counts.shape}; "
+            "expected one integer count per label"
         )
     if counts.size and (counts.min() < 0 or counts.max() > n_train):
         raise UsageError(
@@ -134,8 +138,8 @@ def inverse_propensities(
         c = (math.log(n_train) - 1.0) * np.float64(b + 1.0) ** a
         weights = np.asarray(1.0 + c * (counts + float(b)) ** -a, dtype=np.float64)
     if not (np.isfinite(c) and np.isfinite(weights).all()):
-        way_out = "expected smaller ones, such as 0.55 and 1.5"
         raise UsageError(
-            f"propensity constants: found A={a}, B={b}, weights out of range; {way_out}"
+            f"propensity constants: found A={a}, B={b}, weights out of range; "
+            "expected smaller ones, such as 0.55 and 1.5"
         )
     return weights

@@ -25,7 +25,7 @@ counted. All values are fractions; tables print percent."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,32 +53,50 @@ __all__ = [
 ]
 
 
+class TrainingFrequencies(TypedDict, total=False):
+    """What propensities are estimated from, as keyword arguments."""
+
+    label_counts: NDArray[np.integer[Any]] | None  # training documents of each label
+    n_train: int | None  # training documents
+    a: float  # 0.55 by default
+    b: float  # 1.5 by default
+
+
 def evaluate(
     predictions: CSR,
     label_matrix: CSR,
     ks: Iterable[int] = (1, 3, 5),
     *,
-    label_counts: NDArray[np.integer[Any]] | None = None,
-    n_train: int | None = None,
-    a: float = 0.55,
-    b: float = 1.5,
     mask: Pairs | None = None,
     bootstrap: int = 0,
     seed: int = 0,
     confidence: float = 0.95,
+    **frequencies: Unpack[TrainingFrequencies],
 ) -> Evaluation:
-    """Compute every metric at every k; propensity metrics only with ``label_counts`` and
-    ``n_train`` of the train set.
+    """Compute every metric at every k.
 
-    ``mask`` (m, 2) holds (document, label) pairs that are taken out of the predictions before the
-    top k. ``bootstrap`` is the number of resamples of the test documents behind the intervals, 1000
-    being usual; coverage and macro-F1 have none, since a resample always holds fewer different
-    labels than the test set."""
+    Coverage and macro-F1 have no intervals, since a resample always holds fewer different labels
+    than the test set.
+
+    Args:
+        predictions: scores (n_docs, n_labels).
+        label_matrix: the true labels, of the same shape.
+        ks: cut-offs of the metrics.
+        mask: (m, 2), pairs of a document and a label that are removed from the predictions before
+            the top k.
+        bootstrap: resamples of the test documents behind the intervals, 1000 being usual.
+        seed: of the resamples.
+        confidence: of the intervals.
+        frequencies: ``label_counts`` and ``n_train`` of the training set, without which there are
+            no propensity metrics; ``a`` (0.55) and ``b`` (1.5) of the propensities.
+    """
     ks = check_ks(ks)
-    weights = _weights(label_counts, n_train, a, b)
+    propensity = _Propensity(**frequencies)
+    weights = propensity.weights()
     statistics = collect(predictions, label_matrix, ks, weights, mask)
     documents = statistics.documents
-    means = _from_sums(documents.sum(axis=0), len(documents), ks)
+    means = _from_sums(documents.sum(axis=0), len(documents), ks) | _over_labels(statistics, ks)
+    constants = (None, None) if weights is None else (propensity.a, propensity.b)
     intervals = {}
     if bootstrap:
         intervals = percentile_intervals(_resampled(documents, ks, bootstrap, seed), confidence)
@@ -87,11 +105,9 @@ def evaluate(
         n_without_labels=statistics.n_without_labels,
         n_test_labels=int(np.count_nonzero(statistics.true)),
         ks=ks,
-        a=None if weights is None else a,
-        b=None if weights is None else b,
-        metrics={
-            name: float(value) for name, value in (means | _over_labels(statistics, ks)).items()
-        },
+        a=constants[0],
+        b=constants[1],
+        metrics={name: float(value) for name, value in means.items()},
         hits=tuple(int(n) for n in statistics.hits.sum(axis=1)),
         intervals=intervals,
         n_resamples=bootstrap,
@@ -105,22 +121,18 @@ def resampled_metrics(
     label_matrix: CSR,
     ks: Iterable[int],
     *,
-    label_counts: NDArray[np.integer[Any]] | None = None,
-    n_train: int | None = None,
-    a: float = 0.55,
-    b: float = 1.5,
     bootstrap: int = 1000,
     seed: int = 0,
+    **frequencies: Unpack[TrainingFrequencies],
 ) -> dict[str, NDArray[np.float64]]:
     """Return the (bootstrap,) values of each metric that :func:`evaluate` has intervals of.
 
     With the same ``bootstrap``, ``seed`` and documents the resamples are the same, so that two
-    systems can be compared."""
+    systems can be compared. Arguments are those of :func:`evaluate`."""
     ks = check_ks(ks)
-    weights = _weights(label_counts, n_train, a, b)
-    return _resampled(
-        collect(predictions, label_matrix, ks, weights).documents, ks, bootstrap, seed
-    )
+    weights = _Propensity(**frequencies).weights()
+    statistics = collect(predictions, label_matrix, ks, weights)
+    return _resampled(statistics.documents, ks, bootstrap, seed)
 
 
 def _resampled(
@@ -130,7 +142,7 @@ def _resampled(
 
 
 def precision_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return P@k: the share of true labels among the k best, averaged over documents with labels."""
+    """Return P@k: the share of true labels in the top k, averaged over documents with labels."""
     return _single("P", predictions, label_matrix, k, None, mask)
 
 
@@ -142,8 +154,8 @@ def ndcg_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = 
 
 
 def recall_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return R@k: the share of a document's labels found in its k best, averaged over documents
-    with labels.
+    """Return R@k: the share of a document's labels among its k best, averaged over documents with
+    labels.
     """
     return _single("R", predictions, label_matrix, k, None, mask)
 
@@ -180,8 +192,8 @@ def coverage_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | Non
 
 
 def macro_f1_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return macro-F1@k: the mean F1 of the test documents' labels when each document is given its
-    k best.
+    """Return macro-F1@k: the mean F1 of the test documents' labels where each document has its k
+    best.
     """
     return _single("macro-F1", predictions, label_matrix, k, None, mask)
 
@@ -195,32 +207,37 @@ def _single(
     mask: Pairs | None,
 ) -> float:
     ks = check_ks([k])
-    weights = None if propensities is None else np.asarray(propensities, np.float64)
+    weights = propensities
+    if propensities is not None:
+        weights = np.asarray(propensities, np.float64)
     statistics = collect(predictions, label_matrix, ks, weights, mask)
     documents = statistics.documents
     values = _from_sums(documents.sum(axis=0), len(documents), ks) | _over_labels(statistics, ks)
     return float(values[f"{name}@{ks[0]}"])
 
 
-def _weights(
-    label_counts: NDArray[np.integer[Any]] | None, n_train: int | None, a: float, b: float
-) -> NDArray[np.float64] | None:
-    if label_counts is None and n_train is None:
-        return None
-    if label_counts is None or n_train is None:
-        missing = "label_counts" if label_counts is None else "n_train"
-        raise UsageError(
-            f"{missing} is missing; propensity metrics need both label_counts and n_train"
-        )
-    return inverse_propensities(label_counts, n_train, a, b)
+class _Propensity(NamedTuple):
+    label_counts: NDArray[np.integer[Any]] | None = None
+    n_train: int | None = None
+    a: float = 0.55
+    b: float = 1.5
+
+    def weights(self) -> NDArray[np.float64] | None:
+        """Return the inverse propensity of each label; None where the training set is not known."""
+        if self.label_counts is None and self.n_train is None:
+            return None
+        if self.label_counts is None or self.n_train is None:
+            missing = "label_counts" if self.label_counts is None else "n_train"
+            raise UsageError(
+                f"{missing} is missing; propensity metrics need both label_counts and n_train"
+            )
+        return inverse_propensities(self.label_counts, self.n_train, self.a, self.b)
 
 
 def _from_sums(
     sums: NDArray[np.float64], n_documents: int, ks: tuple[int, ...]
 ) -> dict[str, NDArray[np.float64]]:
-    """Turn sums over documents (..., n_ks, columns) into metrics (...,), all of which are ratios of
-    such sums.
-    """
+    """Return metrics (...,), which are ratios of sums over documents (..., n_ks, columns)."""
     metrics = {}
     for t, k in enumerate(ks):
         at_k = np.moveaxis(sums[..., t, :], -1, 0)  # (columns, ...)

@@ -1,4 +1,4 @@
-"""Files that the folders of models and of ensembles have in common: labels, calibration, metrics."""
+"""Files in the folders of models and of ensembles alike: labels, calibration, metrics."""
 
 from __future__ import annotations
 

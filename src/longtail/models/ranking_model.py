@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -169,7 +169,8 @@ class RankingModel(ABC):
         self._warned_of.add("threshold")
         log.warning(
             "threshold %g: this model is not calibrated, so it is compared with raw scores, "
-            "not with probabilities; to calibrate the model, make it with documents for that: --valid, or valid=",
+            "not with probabilities; to calibrate the model, make it with documents for that: "
+            "--valid, or valid=",
             threshold,
         )
 
@@ -222,6 +223,11 @@ class RankingModel(ABC):
             return documents
         if isinstance(documents, str):
             raise UsageError("found one string; expected a list of texts, such as [text]")
+        if isinstance(documents, Mapping) or hasattr(documents, "columns"):
+            raise UsageError(
+                "found a table, whose names of columns would be read as texts; expected a list of "
+                'texts, such as table["text"]'
+            )
         if not self.reads_text:
             raise UsageError(
                 "this model was trained on ready-made features; expected a Dataset with features"
@@ -240,6 +246,11 @@ class RankingModel(ABC):
         # by identity: documents of one request share their list
         columns_of_list: dict[int, NDArray[np.int32]] = {}
         for names in exclude:
+            if isinstance(names, str):
+                raise UsageError(
+                    f"exclude: found {names!r} for a document; expected a list of labels, such as "
+                    f"[{names!r}]"
+                )
             if id(names) not in columns_of_list:
                 columns_of_list[id(names)] = self._columns_of(names)
         columns = [columns_of_list[id(names)] for names in exclude]

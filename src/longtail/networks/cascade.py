@@ -177,13 +177,15 @@ class CascadeXML(nn.Module):
         return self._weighted(losses, torch.stack(sizes).float())
 
     def _is_detached(self, epoch: int) -> bool:
-        """Tell whether labels leave the encoder to the levels above, if there are any, in this
+        """Return whether labels leave the encoder to the levels above, if there are any, in this
         epoch.
         """
         return self.last > 0 and epoch < self.settings.detach_epochs
 
     def _scores_all(self, t: int) -> bool:
-        """Tell whether the level is that of the labels, and all of them are scored, one-vs-all."""
+        """Return whether the level is that of the labels, and all of them are scored,
+        one-vs-all.
+        """
         return self.full and t == self.last
 
     def _shortlist(self, t: int, top: Tensor | None, y: Tensor, values: Tensor) -> Shortlist:

@@ -335,7 +335,7 @@ def vector_widths(
 
 
 def has_bottleneck(n_levels: int, bottleneck: int) -> bool:
-    """Tell whether the labels read a narrower vector than the levels above: only if there are
+    """Return whether the labels read a narrower vector than the levels above: only if there are
     any.
     """
     return bottleneck > 0 and n_levels > 1

@@ -44,7 +44,7 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[o
 
 
 def computes_in_half(precision: str, device: torch.device) -> bool:
-    """Tell whether an encoder runs in bfloat16."""
+    """Return whether an encoder runs in bfloat16."""
     return precision == "bfloat16" or (
         precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
     )

@@ -67,7 +67,7 @@ def word_widths(n_labels: int, last_level: str, phases: str = "one") -> tuple[in
 
 
 def scores_all_labels(last_level: str, n_labels: int) -> bool:
-    """Tell whether labels are scored one-vs-all: that costs little beside the encoder as long as
+    """Return whether labels are scored one-vs-all: that costs little beside the encoder as long as
     they are not many.
     """
     return last_level == "full" or (last_level == "auto" and n_labels < MANY_LABELS)

@@ -166,8 +166,12 @@ class LabelHints(NamedTuple):
 
     def ordered(self, tree: LabelTree) -> LabelHints:
         """Return the same in the order of the tree's labels."""
-        candidates = None if self.candidates is None else tree.coarsen(self.candidates)[-1]
-        start = None if self.start is None else self.start[tree.order]
+        candidates = self.candidates
+        if candidates is not None:
+            candidates = tree.coarsen(candidates)[-1]
+        start = self.start
+        if start is not None:
+            start = start[tree.order]
         return LabelHints(candidates, start)
 
 
@@ -214,7 +218,7 @@ class RankerFamily(Family):
 
     @abstractmethod
     def fit(self, points: TrainingPoints, run: Run) -> tuple[Ranker, ...]:
-        """Train; each part that takes long is a stage of ``run.work``, so that it can be resumed."""
+        """Train; each long part is a stage of ``run.work``, so that it can be resumed."""
 
     @abstractmethod
     def load(

@@ -125,7 +125,9 @@ class RawExplanation:
         if network is not None:
             score = share * network.score + (1 - share) * self.path_score
             steps = (network, *steps)
-        probability = None if calibration is None else float(calibration(np.array([score]))[0])
+        probability = None
+        if calibration is not None:
+            probability = float(calibration(np.array([score]))[0])
         return Explanation(
             labels.ids[self.label], labels.name(self.label), score, probability, steps, share
         )
@@ -140,7 +142,7 @@ def explain_label(
     ]
     nodes = tuple(node for explanation in explanations for node in explanation.nodes)
     scores = [explanation.score for explanation in explanations]
-    return RawExplanation(label, float(np.mean(scores)) if scores else 0.0, nodes)
+    return RawExplanation(label, float(np.mean(scores or [0.0])), nodes)
 
 
 def _step(
@@ -170,7 +172,7 @@ def _step(
 
 
 def _node_name(node: Node, labels: Labels, label_counts: NDArray[np.integer]) -> str:
-    """Return the most frequent labels of a node of the label tree, by name, and how many there are."""
+    """Return the names of the most frequent labels of a node, and how many labels it has."""
     frequent = node.labels[np.argsort(-label_counts[node.labels], kind="stable")[:_EXAMPLES]]
     name = ", ".join(labels.name(int(label)) for label in frequent)
     if len(node.labels) <= _EXAMPLES:

@@ -26,8 +26,18 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.features.gandalf import real_documents
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.kernels.forest import Rows, grow_tree
-from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
+from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.forest import TreeSettings, grow_tree
+from longtail.kernels.forest_search import (
+    Centroids,
+    Excluded,
+    TailScoring,
+    Trees,
+    dot,
+    label_score,
+    search_forest,
+)
+from longtail.kernels.forest_split import DocumentLabels
 from longtail.kernels.jit import read_only
 from longtail.kernels.splitmix import random_bits
 from longtail.metrics import inverse_propensities
@@ -223,35 +233,30 @@ class Forest:
         """
         n = len(features)
         rows = self._rows(features)
-        excluded = np.zeros(n + 1, np.int64), np.zeros(0, np.int32)
+        excluded = Excluded(np.zeros(n + 1, np.int64), np.zeros(0, np.int32))
         if exclude is not None:
             if exclude.shape != (n, self.n_labels):
                 raise ValueError(
                     f"exclude: found a shape of {exclude.shape}; expected {(n, self.n_labels)}"
                 )
-            excluded = exclude.indptr.astype(np.int64), exclude.indices.astype(np.int32)
-        most = self.n_labels if k is None else k
+            excluded = Excluded(exclude.indptr.astype(np.int64), exclude.indices.astype(np.int32))
+        most = self.n_labels
+        if k is not None:
+            most = k
+
+        scoring = TailScoring(self.tail_share, self.tail_gamma)
 
         def task(block: tuple[int, int]) -> Any:
-            return search_forest(
-                *block,
-                rows,
-                self.trees,
-                self.centroids,
-                *excluded,
-                most,
-                self.tail_share,
-                self.tail_gamma,
-            )
+            return search_forest(*block, rows, self.trees, self.centroids, excluded, most, scoring)
 
-        found = [(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
+        results = [(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
         with reporting.stage("searching", n, "documents"):
             for part in pool.run(task, pool.row_blocks(n, _BLOCK)):
-                found.append(part)
+                results.append(part)
                 reporting.advance(len(part[0]))
-        ends, labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        before = np.cumsum([0, *(len(part[1]) for part in found)])[:-1]
-        ends += np.repeat(before, [len(part[0]) for part in found])
+        ends, labels, scores = (np.concatenate(parts) for parts in zip(*results, strict=True))
+        before = np.cumsum([0, *(len(part[1]) for part in results)])[:-1]
+        ends += np.repeat(before, [len(part[0]) for part in results])
         return csr_of(scores, labels, ends, self.n_labels)
 
     def explain(
@@ -278,11 +283,9 @@ class Forest:
         entries = slice(int(centroids.ptr[label]), int(centroids.ptr[label + 1]))
         near, products = _products(centroids.columns, centroids.values, entries, document)
         arguments = near, length, float(centroids.squares[label])
-        score = (
-            np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma))
-            if gain > 0
-            else 0.0
-        )
+        score = np.float32(0)
+        if gain > 0:
+            score = np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma))
         unit = Products(products.columns, products.values / (length or 1.0), products.weights)
         nearness = label_score(1.0, *arguments, 1.0, self.tail_gamma)
         cosine = near / (length or 1.0)
@@ -299,17 +302,16 @@ class Forest:
             margin = total + float(trees.bias[node])
             splits.append(Split(node, margin, float(trees.bias[node]), products))
             node = int(trees.children[node]) + (margin > 0)
-        own = slice(trees.leaf_ptr[node], trees.leaf_ptr[node + 1])
-        return TreePath(
-            tuple(splits), node, float(trees.gains[own][trees.labels[own] == label].sum())
-        )
+        leaf = slice(trees.leaf_ptr[node], trees.leaf_ptr[node + 1])
+        gain = trees.gains[leaf][trees.labels[leaf] == label].sum()
+        return TreePath(tuple(splits), node, float(gain))
 
-    def _rows(self, features: Features) -> Rows:
-        found = features.widths
+    def _rows(self, features: Features) -> FeatureRows:
         expected = (self.n_columns, self.dense_width)
-        if found != expected:
+        if features.widths != expected:
             raise ValueError(
-                f"features: found {found} sparse and dense columns; expected {expected}, as in training"
+                f"features: found {features.widths} sparse and dense columns; "
+                f"expected {expected}, as in training"
             )
         return _rows(features)
 
@@ -359,7 +361,8 @@ class ForestFamily(RankerFamily):
         """Refuse fewer documents than propensities can be made of."""
         if config.forest.propensities and len(documents) < 3:
             raise UsageError(
-                f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities"
+                f"{config.method}: found {len(documents)} documents; "
+                "expected at least 3, for propensities"
             )
 
     def fit(self, points: TrainingPoints, run: Run) -> tuple[Forest]:
@@ -450,30 +453,23 @@ def fit_tree(
     gains = np.minimum(pairs.data, 1) * (
         propensities.min(initial=1.0) / propensities[pairs.indices]
     )
-    grown = grow_tree(
-        _rows(features),
-        np.flatnonzero(np.diff(pairs.indptr)).astype(np.int32),
-        pairs.indptr.astype(np.int64),
-        pairs.indices.astype(np.int32),
-        gains.astype(np.float32),
-        pairs.shape[1],
-        settings.leaf_size,
-        settings.leaf_labels,
-        settings.cost,
-        settings.max_rounds,
-        settings.prune,
-        random_bits(seed, tree, 0),
+    labelled = np.flatnonzero(np.diff(pairs.indptr)).astype(np.int32)
+    labels = DocumentLabels(
+        pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), gains.astype(np.float32)
     )
-    # the room to grow is given back
+    tree_settings = TreeSettings(*(getattr(settings, name) for name in TreeSettings._fields))
+    tree_seed = random_bits(seed, tree, 0)
+    grown = grow_tree(_rows(features), labelled, labels, pairs.shape[1], tree_settings, tree_seed)
+    # arrays without the room that they grew in
     return {name: array.copy() for name, array in zip(_TREE, grown, strict=True)}
 
 
-def _rows(features: Features) -> Rows:
+def _rows(features: Features) -> FeatureRows:
     rows = features.sparse
-    ptr, columns, values, dense = map(
+    pointers, columns, values, dense = map(
         read_only, (rows.indptr, rows.indices, rows.data, features.dense)
     )
-    return Rows(ptr, columns, values, dense, features.shape[1])
+    return FeatureRows(pointers, columns, values, dense, features.widths[0])
 
 
 def _products(
@@ -484,9 +480,11 @@ def _products(
         dot(columns, weights, entries.start, entries.stop, np.arange(len(document)), document)
     )
     shared = np.flatnonzero(document[columns[entries]])
-    own = columns[entries][shared].astype(np.int64)
+    shared_columns = columns[entries][shared].astype(np.int64)
     return total, Products(
-        own, document[own].astype(np.float64), weights[entries][shared].astype(np.float64)
+        shared_columns,
+        document[shared_columns].astype(np.float64),
+        weights[entries][shared].astype(np.float64),
     )
 
 

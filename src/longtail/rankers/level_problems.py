@@ -58,29 +58,32 @@ class LevelProblems:
         """Take the level below the levels ``above``; ``relevance`` is the tree's coarsened label
         matrix.
         """
-        own = level_ranker(ranker, len(above))
-        given = _given(features, relevance, tree, above, own, search)
-        return cls.of_given(features, relevance[len(above)], tree, len(above), given, own, seed)
+        level = len(above)
+        settings = level_ranker(ranker, level)
+        parents = _parents(features, relevance, tree, above, settings, search)
+        return cls.of_parents(features, relevance[level], tree, level, parents, settings, seed)
 
     @classmethod
-    def of_given(
+    def of_parents(
         cls,
         features: Features,
         relevance: sparse.csr_array,
         tree: LabelTree,
         level: int,
-        given: sparse.csr_array | None,
+        parents: sparse.csr_array | None,
         ranker: Ranker,
         seed: int,
     ) -> LevelProblems:
         """Take a level and its ``relevance`` (n, nodes); each document is trained on the children
-        of its parents.
+        of its ``parents`` (n, parents), None: all.
 
-        These are ``given`` (n, parents), None: all. Costs are those of ``ranker`` for all levels.
+        Costs are those of ``ranker`` for all levels.
         """
-        documents = _documents(given, len(features))
+        documents = _documents(parents, len(features))
         positives = positives_of(relevance, ranker)
-        offsets = tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
+        offsets = np.array([0, tree.widths[0]])
+        if level:
+            offsets = tree.offsets[level - 1]
         return cls(
             features,
             documents,
@@ -133,19 +136,18 @@ def fit_rows(
     relevance: sparse.csr_array,
     tree: LabelTree,
     level: int,
-    given: sparse.csr_array | None,
+    parents: sparse.csr_array | None,
     ranker: Ranker,
     seed: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Train the nodes of a level on dense ``features`` (n, e); return weights (K, e) and biases
     (K,).
 
-    ``relevance`` (n, K) is the level's; ``given`` (n, parents) has the parents whose children each
-    document is trained
-    on, None: all.
+    ``relevance`` (n, K) is the level's; ``parents`` (n, parents) has the parents whose children
+    each document is trained on, None: all.
     """
-    problems = LevelProblems.of_given(
-        Features.of(features), relevance, tree, level, given, ranker, seed
+    problems = LevelProblems.of_parents(
+        Features.of(features), relevance, tree, level, parents, ranker, seed
     )
     nodes = tree.widths[level]
     weights = np.zeros((nodes, features.shape[1]), np.float32)
@@ -160,16 +162,16 @@ def fit_rows(
     return weights, bias
 
 
-def _documents(given: sparse.csr_array | None, n: int) -> GroupDocuments:
+def _documents(parents: sparse.csr_array | None, n: int) -> GroupDocuments:
     """Return the documents of each parent; all ``n`` of the root."""
-    if given is None:
+    if parents is None:
         return GroupDocuments(np.array([0, n], np.int64), np.arange(n, dtype=np.int32))
-    by_parent = given.tocsc()
+    by_parent = parents.tocsc()
     by_parent.sort_indices()
     return GroupDocuments(by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32))
 
 
-def _given(
+def _parents(
     features: Features,
     relevance: Sequence[sparse.csr_array],
     tree: LabelTree,
@@ -187,20 +189,22 @@ def _given(
         features, tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias
     )
     matched.data = np.ones_like(matched.data)  # a score of 0 is a match, too
-    return matched + true if ranker.negatives == "tfn+man" else matched
+    if ranker.negatives == "tfn+man":
+        matched = matched + true
+    return matched
 
 
 def level_ranker(ranker: Ranker, level: int) -> Ranker:
-    """Return the settings of one level, 0 being the coarsest: its own costs and negatives, where
-    levels have any.
+    """Return the settings of one level, 0 being the coarsest, with the costs and negatives of the
+    level where levels have any.
     """
-    own = ranker
+    settings = ranker
     if level < len(ranker.level_costs):
         cost_positive, cost_negative = ranker.level_costs[level]
-        own = replace(own, cost_positive=cost_positive, cost_negative=cost_negative)
+        settings = replace(settings, cost_positive=cost_positive, cost_negative=cost_negative)
     if level < len(ranker.level_negatives):
-        own = replace(own, negatives=ranker.level_negatives[level])
-    return replace(own, level_costs=(), level_negatives=())
+        settings = replace(settings, negatives=ranker.level_negatives[level])
+    return replace(settings, level_costs=(), level_negatives=())
 
 
 def uses_matcher(ranker: Ranker) -> bool:
@@ -213,12 +217,12 @@ def check_level_settings(ranker: Ranker, widths: Sequence[int]) -> None:
     """Refuse settings for another number of levels than the tree has, whose nodes on each level are
     ``widths``.
     """
-    given = {"level_costs": len(ranker.level_costs), "level_negatives": len(ranker.level_negatives)}
-    for name, count in given.items():
+    for name in ("level_costs", "level_negatives"):
+        count = len(getattr(ranker, name))
         if count not in (0, len(widths)):
             levels = "level" if count == 1 else "levels"
             tree = " → ".join(f"{width:,}" for width in widths)
             raise ConfigError(
-                f"ranker.{name}: found settings for {count} {levels}; expected {len(widths)}, as the tree of the "
-                f"classifiers has ({tree}), or [] for the same on all"
+                f"ranker.{name}: found settings for {count} {levels}; expected {len(widths)}, "
+                f"as the tree of the classifiers has ({tree}), or [] for the same on all"
             )

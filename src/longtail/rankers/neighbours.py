@@ -131,7 +131,9 @@ class Neighbours:
         made = tuple(Learner.from_arrays(arrays, n_columns, n_documents) for arrays in learners)
         labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
         values = np.minimum(label_matrix.data, 1).astype(np.float32)
-        soft = values if (values < 1).any() else None
+        soft = None
+        if (values < 1).any():
+            soft = values
         if document_rows is not None:
             no_rows = np.full(n_documents - len(document_rows), -1)
             document_rows = np.concatenate([document_rows, no_rows])
@@ -178,11 +180,13 @@ class Neighbours:
         n = len(features)
         if features.shape[1] != self.n_columns:
             raise UsageError(
-                f"features: found {features.shape[1]} columns; expected {self.n_columns}, as in training"
+                f"features: found {features.shape[1]} columns; "
+                f"expected {self.n_columns}, as in training"
             )
         if exclude is not None and exclude.shape != (n, self.n_labels):
             raise UsageError(
-                f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels"
+                f"exclude: found shape {exclude.shape}; "
+                f"expected {(n, self.n_labels)}: documents, labels"
             )
         ranked = [csr_of_nothing(0, self.n_labels)]
         with reporting.stage("searching", n, "documents"):
@@ -236,8 +240,8 @@ class Neighbours:
 
         documents, cosines = zip(*pool.run(nearest, self.learners), strict=True)
         votes = [
-            _shares(own, near, self.gamma) / len(self.learners)
-            for own, near in zip(documents, cosines, strict=True)
+            _shares(voters, near, self.gamma) / len(self.learners)
+            for voters, near in zip(documents, cosines, strict=True)
         ]
         return np.maximum(np.hstack(documents), 0), np.hstack(cosines), np.hstack(votes)
 
@@ -300,13 +304,13 @@ class Neighbours:
 
     def _value(self, document: int, label: int) -> float:
         """Return by how much a training document has a label."""
-        own = slice(int(self.label_ptr[document]), int(self.label_ptr[document + 1]))
-        found = np.flatnonzero(self.label_columns[own] == label)
-        if not len(found):
+        row = slice(int(self.label_ptr[document]), int(self.label_ptr[document + 1]))
+        positions = np.flatnonzero(self.label_columns[row] == label)
+        if not len(positions):
             return 0.0
         if self.label_values is None:
             return 1.0
-        return float(self.label_values[own][found[0]])
+        return float(self.label_values[row][positions[0]])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that is to be stored, by name."""
@@ -317,7 +321,8 @@ class Neighbours:
         }
         sizes = np.array([self.n_labels, self.n_columns, len(self.learners), self.voters], np.int64)
         arrays |= {"label_ptr": self.label_ptr, "label_columns": self.label_columns}
-        arrays |= {} if self.label_values is None else {"label_values": self.label_values}
+        if self.label_values is not None:
+            arrays["label_values"] = self.label_values
         if self.document_rows is not None:
             arrays["document_rows"] = self.document_rows
         return arrays | {"sizes": sizes, "gamma": np.array([self.gamma])}
@@ -366,9 +371,10 @@ class Neighbours:
             len(values) != len(columns) or not bool(((values > 0) & (values <= 1)).all())
         ):
             raise ModelFolderError(
-                "neighbours: expected a value above 0 and up to 1 a label of a document; train again"
+                "neighbours: expected a value above 0 and up to 1 per label of a document; "
+                "train again"
             )
-        own = [
+        learner_arrays = [
             {
                 name.partition(".")[2]: array
                 for name, array in arrays.items()
@@ -377,7 +383,8 @@ class Neighbours:
             for number in range(n_learners)
         ]
         learners = tuple(
-            Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own
+            Learner.from_arrays(of_learner, n_columns, len(ptr) - 1)
+            for of_learner in learner_arrays
         )
         rows = arrays.get("document_rows")  # models of earlier versions have none
         if rows is not None and (rows.dtype != np.int64 or rows.shape != (len(ptr) - 1,)):
@@ -493,8 +500,8 @@ def _contributions(
     stored embedding.
     """
     first, last = learner.document_ptr[part : part + 2]
-    place = first + np.searchsorted(learner.documents[first:last], document)
+    at = first + np.searchsorted(learner.documents[first:last], document)
     weights = learner.column_weights(row.indices, part).astype(np.float64)
     along = row.data.astype(np.float64)[:, None] * weights
-    products: NDArray[np.float64] = along @ learner.embeddings[place].astype(np.float64)
+    products: NDArray[np.float64] = along @ learner.embeddings[at].astype(np.float64)
     return products / np.linalg.norm(along.sum(axis=0))

@@ -182,16 +182,17 @@ def _part(rows: sparse.csr_array, dense: NDArray[np.float32]) -> Part:
 def _of_blocks(
     label_matrix: sparse.csr_array, candidates: sparse.csr_array, seed: int
 ) -> GroupDocuments:
-    """Return the documents of each block of labels: those of its labels, their hard negatives, and
-    as many by chance.
+    """Return the documents of each block of labels: positives, hard negatives, and as many random
+    negatives.
 
-    Without the last, a label would know nothing of documents far from it, and could score anything
-    there."""
+    Without the last, a label would see no documents far from it, and its scores there would be
+    arbitrary."""
     n_blocks = -(-label_matrix.shape[1] // BLOCK)
-    own, hard = (matrix.tocoo() for matrix in (label_matrix, candidates))
-    chance = np.random.default_rng(seed).integers(0, n_blocks, hard.nnz)
-    rows = np.concatenate([own.row, hard.row, hard.row])
-    blocks = np.concatenate([own.col, hard.col, chance * BLOCK])
+    positive = label_matrix.tocoo()
+    hard = candidates.tocoo()
+    random_blocks = np.random.default_rng(seed).integers(0, n_blocks, hard.nnz)
+    rows = np.concatenate([positive.row, hard.row, hard.row])
+    blocks = np.concatenate([positive.col, hard.col, random_blocks * BLOCK])
     blocks //= BLOCK
     shape = (label_matrix.shape[0], n_blocks)
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)

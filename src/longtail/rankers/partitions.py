@@ -20,7 +20,16 @@ from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import MissingExtra, ModelFolderError
 from longtail.features.matrix import Features, unit_vectors
 from longtail.kernels import pool
-from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows
+from longtail.kernels.feature_rows import Incidence
+from longtail.kernels.neighbours import (
+    EmbeddingSettings,
+    PartSettings,
+    SparseRows,
+    label_neighbours,
+    learn_embedding,
+    learn_parts,
+    nearest_rows,
+)
 from longtail.kernels.splitmix import random_bits
 
 __all__ = ["IndexType", "Learner", "check_index", "document_graph", "fit_learner", "unit_block"]
@@ -107,15 +116,14 @@ class Learner:
         chosen = self.parts(rows)
         for part in np.unique(chosen).tolist():
             first, last = self.document_ptr[part : part + 2]
-            mine = np.flatnonzero(chosen == part)
-            vectors = self.vectors(rows[mine], part)
-            mine = mine[vectors.any(axis=1)]
+            members = np.flatnonzero(chosen == part)
+            vectors = self.vectors(rows[members], part)
+            members = members[vectors.any(axis=1)]
             vectors = vectors[vectors.any(axis=1)]
-            found, near = _nearest(
-                vectors, self.embeddings[first:last], min(count, int(last - first)), index
-            )
-            documents[mine, : found.shape[1]] = self.documents[first:last][found]
-            cosines[mine, : found.shape[1]] = near
+            most = min(count, int(last - first))
+            near, products = _nearest(vectors, self.embeddings[first:last], most, index)
+            documents[members, :most] = self.documents[first:last][near]
+            cosines[members, :most] = products
         return documents, cosines
 
 
@@ -125,10 +133,10 @@ def document_graph(label_matrix: sparse.csr_array, keep: int, seed: int) -> NDAr
     """
     by_label = label_matrix.tocsc()
     by_label.sort_indices()
-    rest: tuple[Any, ...] = (*_pairs(label_matrix), *_pairs(by_label), keep, _BUDGET, seed)
+    incidence = Incidence(*_pairs(by_label), *_pairs(label_matrix))
 
     def search(block: tuple[int, int]) -> NDArray[np.int32]:
-        return label_neighbours(*block, *rest)
+        return label_neighbours(*block, incidence, keep, _BUDGET, seed)
 
     blocks = pool.row_blocks(label_matrix.shape[0], _BLOCK)
     return np.concatenate([np.empty((0, keep), np.int32), *pool.run(search, blocks)])
@@ -172,8 +180,8 @@ def fit_learner(
     parts = (rows @ classifiers).argmax(axis=1)
     members = [np.flatnonzero((parts == part) & usable) for part in range(classifiers.shape[1])]
     trained = [
-        _embedding(rows, label_matrix, own, settings, int(random_bits(seed, 2, at)))
-        for at, own in enumerate(members)
+        _embedding(rows, label_matrix, part, settings, int(random_bits(seed, 2, at)))
+        for at, part in enumerate(members)
     ]
     columns, weights, embeddings = (list(arrays) for arrays in zip(*trained, strict=True))
     by_part = sparse.csr_array(classifiers.T)
@@ -198,17 +206,11 @@ def _classifiers(
     n_parts = max(rows.shape[0] // settings.part_size, 1)
     if n_parts == 1:
         return np.zeros((rows.shape[1], 1), np.float32)
-    sizes = (
-        rows.shape[1],
-        neighbours,
-        n_parts,
-        settings.epochs,
-        np.float32(settings.rate),
-        np.float32(_SHRINK),
+    documents = SparseRows(rows.indptr.astype(np.int64), rows.indices, rows.data, rows.shape[1])
+    part_settings = PartSettings(
+        n_parts, settings.epochs, np.float32(settings.rate), np.float32(_SHRINK)
     )
-    weights = learn_parts(
-        rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(random_bits(seed, 1, 0))
-    )
+    weights = learn_parts(documents, neighbours, part_settings, int(random_bits(seed, 1, 0)))
     counts = np.bincount((rows @ weights).argmax(axis=1)[usable], minlength=n_parts)
     by_size = np.argsort(-counts, kind="stable")
     return np.ascontiguousarray(weights[:, by_size[: max(np.count_nonzero(counts), 1)]])
@@ -222,26 +224,24 @@ def _embedding(
     seed: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.float16]]:
     """Return the columns of a part, V' at them, and the embeddings of its documents."""
-    own = rows[members]
-    columns, places = np.unique(own.indices, return_inverse=True)
+    member_rows = rows[members]
+    columns, inverse = np.unique(member_rows.indices, return_inverse=True)
+    positions = inverse.astype(np.int32)
     with pool.threads(1):  # this is a thread already
         graph = document_graph(label_matrix[members], settings.graph_neighbours, seed)
-    weights = learn_embedding(
-        own.indptr.astype(np.int64),
-        places.astype(np.int32),
-        own.data,
-        len(columns),
-        graph,
+    embedding_settings = EmbeddingSettings(
         settings.dimensions,
         settings.negatives,
         settings.epochs,
         np.float32(settings.rate),
         float(settings.gamma),
-        seed,
-    ).astype(np.float16)
-    vectors = csr_of(own.data, places.astype(np.int32), own.indptr, len(columns)) @ weights.astype(
-        np.float32
     )
+    documents = SparseRows(
+        member_rows.indptr.astype(np.int64), positions, member_rows.data, len(columns)
+    )
+    weights = learn_embedding(documents, graph, embedding_settings, seed).astype(np.float16)
+    known = csr_of(member_rows.data, positions, member_rows.indptr, len(columns))
+    vectors = known @ weights.astype(np.float32)
     return columns.astype(np.int32), weights, unit_vectors(vectors).astype(np.float16)
 
 
@@ -258,15 +258,15 @@ def _nearest(
     if index == "faiss" and len(vectors) and count:
         flat = _faiss().IndexFlatIP(embeddings.shape[1])
         flat.add(embeddings.astype(np.float32))
-        near, found = flat.search(vectors, count)
-        order = np.lexsort((found, -near), axis=1)
-        found = np.take_along_axis(found, order, 1)
-        near = np.take_along_axis(near, order, 1)
+        products, rows = flat.search(vectors, count)
+        order = np.lexsort((rows, -products), axis=1)
+        rows = np.take_along_axis(rows, order, 1)
+        products = np.take_along_axis(products, order, 1)
     else:  # on parts of this size also the faster one, and answers are the same everywhere
         # in two steps: both at once take far longer
         across = np.ascontiguousarray(embeddings.astype(np.float32).T)
-        found, near = nearest_rows(vectors, across, count)
-    return found, np.clip(near, -1, 1)
+        rows, products = nearest_rows(vectors, across, count)
+    return rows, np.clip(products, -1, 1)
 
 
 def check_index(index: IndexType) -> None:
@@ -286,9 +286,8 @@ def _faiss() -> Any:
 def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
     """Raise where an array does not fit the others: nothing that is read later may lie outside."""
     for name, array in learner.to_arrays().items():
-        if array.dtype != _TYPES[name] or array.ndim != (
-            2 if name in ("weights", "embeddings") else 1
-        ):
+        is_matrix = name in ("weights", "embeddings")
+        if array.dtype != _TYPES[name] or array.ndim != 1 + is_matrix:
             raise ModelFolderError(
                 f"neighbours: found {name} as {array.dtype}; expected {np.dtype(_TYPES[name])}"
             )
@@ -315,7 +314,7 @@ def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
 
 
 def _rising(ptr: NDArray[np.int64], numbers: NDArray[np.int32]) -> bool:
-    """Tell whether numbers rise within each part."""
+    """Return whether numbers rise within each part."""
     steps = np.diff(numbers.astype(np.int64)) > 0
     borders = ptr[1:-1]
     steps[borders[(borders > 0) & (borders < len(numbers))] - 1] = True

@@ -73,17 +73,17 @@ class Spans(NamedTuple):
             offsets: parent p has the nodes ``offsets[p]:offsets[p + 1]``.
             alone: whether few nodes over very many documents become spans of one.
         """
-        found = []
+        rows = []
         few = alone and offsets[-1] - offsets[0] <= _FEW
         for parent, (first, last) in enumerate(pairwise(offsets.tolist())):
             step = max(_TASK // max(int(documents[parent]), 1) // _BLOCKS, 1) * _BLOCKS
             if few and documents[parent] >= ALONE:
                 step = 1
-            found += [
+            rows += [
                 (parent, start, min(start + step, last), parent)
                 for start in range(first, last, step)
             ]
-        return cls.of(found)
+        return cls.of(rows)
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Spans:
@@ -204,12 +204,16 @@ def train_chunks(
         start: (nodes, e) where Newton steps begin in the dense block, if given.
         shared: where documents that several tasks read are kept; None: for this call alone.
     """
-    shared = SharedDocuments() if shared is None else shared
+    if shared is None:
+        shared = SharedDocuments()
     rows = features.sparse
     sizes = np.diff(documents.pointers)
-    scale = np.float32(ranker.dense_penalty ** (-1.0 if ranker.solver == "proximal" else -0.5))
+    exponent = -1.0 if ranker.solver == "proximal" else -0.5
+    scale = np.float32(ranker.dense_penalty**exponent)
     tasks = spans.tasks(sizes)
-    no_start = np.zeros((0, features.dense.shape[1]), np.float32)
+    start_weights = np.zeros((0, features.dense.shape[1]), np.float32)
+    if start is not None:
+        start_weights = start / scale
     arguments = _Arguments(
         groups=spans.groups,
         starts=spans.starts,
@@ -225,23 +229,27 @@ def train_chunks(
         values=rows.data,
         dense=shared.dense_block(features.dense, scale),
         n_columns=rows.shape[1],
-        start_weights=no_start if start is None else start / scale,
+        start_weights=start_weights,
         settings=_settings(ranker, seed),
     )
     users = np.bincount([spans.groups[first] for first, _ in tasks], minlength=len(sizes))
     # other processes share no memory with this one: a task there prepares what it reads
-    here = None if pool.handed_over() else _Here(shared, users)
+    here = None
+    if not pool.handed_over():
+        here = _Here(shared, users)
     results = pool.spread(_train, tasks, here, *arguments, together=_TOGETHER)
     return _whole(_parts(tasks, results, spans, scale), spans)
 
 
 def _settings(ranker: Ranker, seed: int) -> TrainingSettings:
     """Return the settings of classifiers as kernels take them."""
-    factor = ranker.alpha if ranker.cost_sensitive else 1.0
+    cost_negative = ranker.cost_negative
+    if ranker.cost_sensitive:
+        cost_negative *= ranker.alpha
     return TrainingSettings(
         solver=_solver(ranker),
         cost_positive=ranker.cost_positive,
-        cost_negative=ranker.cost_negative * factor,
+        cost_negative=cost_negative,
         bias=np.float32(ranker.bias),
         prune=np.float32(ranker.prune),
         seed=seed,
@@ -281,7 +289,10 @@ def _trained(
 def _prepared(arguments: _Arguments, first: int, last: int) -> NodeDocuments:
     """Prepare the documents of groups from the first to before the last."""
     settings = arguments.settings
-    column_at = np.full(arguments.n_columns if first < last else 0, -1, np.int32)
+    n_columns = 0
+    if first < last:
+        n_columns = arguments.n_columns
+    column_at = np.full(n_columns, -1, np.int32)
     rows = arguments.documents[first:last]
     prepared: NodeDocuments = prepare(
         settings.solver, rows, arguments.features, settings.bias, column_at

@@ -68,7 +68,9 @@ class TreeRanker:
     def shards(self) -> Shards | None:
         """The weights of the labels, if they are in shards."""
         last = self.levels[-1]
-        return last if isinstance(last, Shards) else None
+        if isinstance(last, Shards):
+            return last
+        return None
 
     def check_widths(self, n_columns: int, dense_width: int) -> bool:
         """Return whether all levels read so many sparse and dense columns."""
@@ -208,8 +210,8 @@ class TreeFamily(RankerFamily):
         combine = config.cascade.combine
         if config.search.last_level == "margin" and network_ranks(config) and combine != "only":
             raise ConfigError(
-                f"search.last_level: found margin with cascade.combine={combine}, which averages scores "
-                "of a network and of the classifiers; expected path, or cascade.combine=only"
+                f"search.last_level: found margin with cascade.combine={combine}, which averages "
+                "scores of a network and of the classifiers; expected path, or cascade.combine=only"
             )
         if config.tree.kind == "flat":
             check_level_settings(config.ranker, (documents.n_labels,))
@@ -384,7 +386,8 @@ def _check_divisible(folder: Folder, config: Config) -> None:
         return
     reason = f"{trees} label trees" if trees > 1 else "a network that ranks as well"
     raise UsageError(
-        f"{folder.root}: has {reason}, whose scores are averaged, so no shard has an answer by itself; load it whole"
+        f"{folder.root}: has {reason}, whose scores are averaged, so no shard has an answer by "
+        "itself; load it whole"
     )
 
 
@@ -392,7 +395,7 @@ def _read_ranker(
     folder: Folder, number: int, settings: Settings, shards: Collection[int] | None
 ) -> TreeRanker:
     tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
-    n_files = tree.n_levels - (1 if settings.shard_labels else 0)
+    n_files = tree.n_levels - bool(settings.shard_labels)
     levels: list[LevelWeights] = [
         Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors"))
         for level in range(n_files)
@@ -401,8 +404,10 @@ def _read_ranker(
         levels.append(_read_shards(folder, number, tree, settings.shard_labels, shards))
     for width, parents, weights in zip(tree.widths, (None, *tree.widths), levels, strict=False):
         if weights.n_nodes != width or weights.n_chunks != (parents or weights.n_chunks):
-            found = f"a ranker of {weights.n_nodes} nodes below {weights.n_chunks} parents"
-            raise ValueError(f"{found} on a level of {width} below {parents or 'any'}")
+            raise ValueError(
+                f"a ranker of {weights.n_nodes} nodes below {weights.n_chunks} parents on a level "
+                f"of {width} below {parents or 'any'}"
+            )
     return TreeRanker(tree, tuple(levels), settings.bias)
 
 
@@ -413,11 +418,10 @@ def _read_shards(
     name = f"ranker-{number}-{tree.n_levels - 1}"
     offsets = tree.offsets[-1] if tree.offsets else batch_offsets(tree.n_labels)
     count = len(cut_parents(offsets, shard_labels)) - 1
-    held = range(count) if shards is None else checked_shards(shards, count)
-    parts = []
-    for shard in range(count):
-        is_held = shard in held
-        parts.append(
-            Chunks.from_arrays(folder.arrays(shard_file(name, shard))) if is_held else None
-        )
+    held: Collection[int] = range(count)
+    if shards is not None:
+        held = checked_shards(shards, count)
+    parts: list[Chunks | None] = [None] * count
+    for shard in held:
+        parts[shard] = Chunks.from_arrays(folder.arrays(shard_file(name, shard)))
     return replace(Shards.of(parts, offsets, shard_labels), seal=folder.manifest.sha256)

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset
 from longtail.data.filter_files import AUTO, find_filter
-from longtail.data.formats import read, sniff
+from longtail.data.formats import sniff
 from longtail.data.output import open_output
+from longtail.data.reading import read
 from longtail.data.xmc_bow import read_filter
 from longtail.errors import UsageError
 from longtail.reproduction.published import PublishedDataset

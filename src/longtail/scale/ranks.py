@@ -54,7 +54,7 @@ class LostRanks(LongtailError):
 
 
 def under_torchrun() -> bool:
-    """Tell whether torchrun has started this process beside others."""
+    """Return whether torchrun has started this process beside others."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 

@@ -71,8 +71,8 @@ def shortlist(
     bias: float,
     last_level: LastLevel = "path",
 ) -> sparse.csr_array:
-    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes per
-    document, best first.
+    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes of
+    each document, best first.
 
     Args:
         features: of the documents.

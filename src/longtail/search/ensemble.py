@@ -11,7 +11,7 @@ from scipy import sparse
 
 from longtail.data.csr import csr_of, places_in_rows
 from longtail.kernels import pool
-from longtail.kernels.fusion import fuse_rows
+from longtail.kernels.ranked_lists import FusedRanking, MemberRankings, fuse_rows
 
 __all__ = [
     "MISSING_MARGIN",
@@ -67,11 +67,10 @@ def mean_scores(
     best_labels = np.zeros(shape, np.int32)
     best_scores = np.zeros(shape, np.float32)
     counts = np.zeros(n, np.int64)
-    arguments = pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
-    deque(
-        pool.run(lambda rows: fuse_rows(*rows, most, *arguments), pool.row_blocks(n, _BLOCK)),
-        maxlen=0,
-    )
+    rankings = MemberRankings(pointers.astype(np.int64), labels, scores, shares, most)
+    fused = FusedRanking(best_labels, best_scores, counts)
+    blocks = pool.row_blocks(n, _BLOCK)
+    deque(pool.run(lambda rows: fuse_rows(*rows, rankings, fused), blocks), maxlen=0)
     kept = np.arange(shape[1]) < counts[:, None]
     ends = np.concatenate([[0], np.cumsum(counts)])
     return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])

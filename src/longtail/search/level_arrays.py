@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import ModelFolderError
 from longtail.kernels import pool
-from longtail.kernels.chunk_check import first_unsound
+from longtail.kernels.chunk_check import LevelIndex, first_unsound
 from longtail.kernels.chunks import Level
 from longtail.kernels.jit import read_only
 from longtail.search.weight_codes import STORED
@@ -86,13 +86,11 @@ def _meaningless(codes: NDArray[Any], table: NDArray[np.float32], n_codes: int) 
 
 
 def _unsound(level: Level, n_columns: int) -> bool:
-    """Say whether some chunk leads out of its own rows and siblings."""
-    own = frozen(level)
-    arrays = own.offsets, own.heads, own.shifts, own.starts, own.columns, own.siblings
-    blocks = pool.row_blocks(
-        len(own.shifts), max(-(-len(own.shifts) // (4 * pool.thread_count())), 1)
-    )
-    return any(
-        found >= 0
-        for found in pool.run(lambda ends: first_unsound(*ends, *arrays, n_columns), blocks)
-    )
+    """Return whether some chunk leads out of its own rows and siblings."""
+    arrays = frozen(level)
+    index = LevelIndex(*(getattr(arrays, name) for name in LevelIndex._fields))
+    n_chunks = len(arrays.shifts)
+    size = max(-(-n_chunks // (4 * pool.thread_count())), 1)
+    blocks = pool.row_blocks(n_chunks, size)
+    chunks = pool.run(lambda ends: first_unsound(*ends, index, n_columns), blocks)
+    return any(chunk >= 0 for chunk in chunks)

@@ -223,7 +223,7 @@ class _Collected:
             self.foreign = document
 
     def _row_of(self, document: str | int | None) -> int | None:
-        """Return the row of a document by its id, which is its position where the data has no ids."""
+        """Return the row of a document by its id, its position where the data has no ids."""
         name = str(document)
         if self._rows is not None:
             return self._rows.get(name)

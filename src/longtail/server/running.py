@@ -13,7 +13,7 @@ from functools import partial
 
 import uvicorn
 
-from longtail.data.formats import read
+from longtail.data.reading import read
 from longtail.reporting import show_on
 from longtail.server.app import create_app
 from longtail.server.endpoints import Server

@@ -110,10 +110,10 @@ def identity(path: Path) -> tuple[int, ...]:
     none is there.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def sibling(path: Path, kind: Literal["tmp", "old"]) -> Path:
@@ -124,34 +124,36 @@ def sibling(path: Path, kind: Literal["tmp", "old"]) -> Path:
 def siblings(path: Path, kind: Literal["tmp", "old"]) -> list[Path]:
     """Return the folders beside ``path`` that ``sibling`` named, the one renamed last first."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.{kind}-\d+-[0-9a-f]{{8}}")
-    found = []
+    siblings_by_time = []
     # a missing parent, or one that may not be listed
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             with suppress(OSError):  # gone since
                 if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                    found.append((entry.stat(follow_symlinks=False).st_ctime_ns, Path(entry.path)))
-    return [place for _, place in sorted(found, reverse=True)]
+                    siblings_by_time.append(
+                        (entry.stat(follow_symlinks=False).st_ctime_ns, Path(entry.path))
+                    )
+    return [target for _, target in sorted(siblings_by_time, reverse=True)]
 
 
-def put_in_place(new: Path, place: Path) -> None:
-    """Rename the folder ``new`` to ``place``; an older folder there is replaced, then deleted.
+def put_in_place(new: Path, target: Path) -> None:
+    """Rename the folder ``new`` to ``target``; an older folder there is replaced, then deleted.
 
     Linux exchanges the two in one step. Elsewhere the older one is renamed aside first; dying
     between the two renames leaves it complete under a ``sibling`` name, where readers look when
-    ``place`` is missing."""
+    ``target`` is missing."""
     for _ in range(100):  # another writer may come between any two steps: the last one wins, wholly
-        if _rename_to_free(new, place):
-            return sync_folder(place.parent)
-        if _exchange(new, place):
-            return _finish(place, new)
-        aside = sibling(place, "old")
+        if _rename_to_free(new, target):
+            return sync_folder(target.parent)
+        if _exchange(new, target):
+            return _finish(target, new)
+        aside = sibling(target, "old")
         with suppress(FileNotFoundError):
-            place.rename(aside)
-            if _rename_or_restore(new, place, aside):
-                return _finish(place, aside)
+            target.rename(aside)
+            if _rename_or_restore(new, target, aside):
+                return _finish(target, aside)
             shutil.rmtree(aside, ignore_errors=True)
-    raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(place))
+    raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(target))
 
 
 def put_where_free(new: Path, target: Path) -> None:
@@ -161,32 +163,32 @@ def put_where_free(new: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def _finish(place: Path, older: Path) -> None:
+def _finish(target: Path, older: Path) -> None:
     try:
-        sync_folder(place.parent)
+        sync_folder(target.parent)
     finally:
         shutil.rmtree(older, ignore_errors=True)
 
 
-def _rename_to_free(new: Path, place: Path) -> bool:
+def _rename_to_free(new: Path, target: Path) -> bool:
     # POSIX renames over nothing or an empty folder, never over a full one.
     try:
-        new.rename(place)
+        new.rename(target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or (
-            sys.platform == "win32" and place.exists()
+            sys.platform == "win32" and target.exists()
         ):
             return False
         raise
     return True
 
 
-def _rename_or_restore(new: Path, place: Path, aside: Path) -> bool:
+def _rename_or_restore(new: Path, target: Path, aside: Path) -> bool:
     try:
-        return _rename_to_free(new, place)
+        return _rename_to_free(new, target)
     except BaseException:
         with suppress(OSError):
-            aside.rename(place)
+            aside.rename(target)
         raise
 
 

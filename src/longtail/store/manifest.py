@@ -122,8 +122,9 @@ def _check_version(raw: bytes, file: Path) -> None:
     except JSON_ERRORS as error:
         raise refusal(file, f"is damaged ({error})") from None
     if version > FORMAT:
-        found = f"format {version} was made by a newer version of longtail; this one reads up to format {FORMAT}"
-        raise refusal(file, found, "upgrade longtail")
+        problem = f"format {version} was made by a newer version of longtail"
+        problem += f"; this one reads up to format {FORMAT}"
+        raise refusal(file, problem, "upgrade longtail")
     if version < 1:
         raise refusal(file, f"is damaged (format {version}, expected 1 to {FORMAT})")
 

@@ -72,12 +72,12 @@ class Folder:
 
     def inside(self, name: str) -> Folder:
         """Return the subfolder ``name`` as a folder of its own, verified with the whole."""
-        own = {path: entry for path, entry in self.files.items() if path.startswith(f"{name}/")}
+        members = {path: entry for path, entry in self.files.items() if path.startswith(f"{name}/")}
         files = tuple(
             msgspec.structs.replace(entry, path=path[len(name) + 1 :])
-            for path, entry in own.items()
+            for path, entry in members.items()
         )
-        maps = {path[len(name) + 1 :]: self._maps[path] for path in own if path in self._maps}
+        maps = {path[len(name) + 1 :]: self._maps[path] for path in members if path in self._maps}
         return Folder(self.path(name), msgspec.structs.replace(self.manifest, files=files), maps)
 
     def holds(self, name: str) -> bool:
@@ -103,8 +103,9 @@ class Folder:
                 return msgspec.convert(upgrade(msgspec.json.decode(self.view(name))), type)
             return msgspec.json.decode(self.view(name), type=type)
         except JSON_ERRORS as error:
-            found = f"written by {self.manifest.producer}, does not hold what this version expects ({error})"
-            raise refusal(self.path(name), found, _OTHER_VERSION) from None
+            problem = f"written by {self.manifest.producer}"
+            problem += f", does not hold what this version expects ({error})"
+            raise refusal(self.path(name), problem, _OTHER_VERSION) from None
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """Return the arrays of a safetensors file, memory-mapped and read-only."""
@@ -143,7 +144,7 @@ def open_folder(
 
 
 def _locate(path: Path) -> Path:
-    """Return ``path``, or where its folder was put aside by a writer that died while replacing it."""
+    """Return ``path``, or its folder as put aside by a writer that died while replacing it."""
     try:
         path = path.resolve()
         if path.exists():
@@ -210,7 +211,7 @@ def _list(root: Path, folder: str, names: set[str], folders: set[str]) -> list[s
         return []
     except OSError as error:
         raise _unreadable(root / folder, error) from None
-    found = []
+    files = []
     for entry in entries:
         name = f"{folder}/{entry.name}" if folder else entry.name
         if entry.is_symlink():
@@ -221,10 +222,10 @@ def _list(root: Path, folder: str, names: set[str], folders: set[str]) -> list[s
         elif not entry.is_file(follow_symlinks=False):
             raise refusal(root / name, f"is not a plain file; {_ONLY_PLAIN}")
         elif name in names:
-            found.append(name)
+            files.append(name)
         elif name != MANIFEST:
             raise refusal(root / name, "is not in the manifest", "remove it")
-    return found
+    return files
 
 
 def _map_file(root: Path, entry: FileEntry, full: bool) -> mmap.mmap | bytes:
@@ -247,7 +248,8 @@ def _map_file(root: Path, entry: FileEntry, full: bool) -> mmap.mmap | bytes:
 
 
 def _open_plain(file: Path) -> FileIO:
-    opened = open(file, "rb", buffering=0, opener=_open_no_follow)  # noqa: SIM115  (the callers close it)
+    # the callers close it
+    opened = open(file, "rb", buffering=0, opener=_open_no_follow)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
         opened.close()
         raise OSError("it is not a plain file")

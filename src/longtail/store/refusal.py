@@ -12,8 +12,8 @@ WAY_OUT = "train again or restore the folder from a backup"
 _LONGEST = 300  # characters: hostile content must not fill the terminal
 
 
-def refusal(file: Path | str, found: str, way_out: str = WAY_OUT) -> ModelFolderError:
+def refusal(file: Path | str, problem: str, way_out: str = WAY_OUT) -> ModelFolderError:
     """Return the error to raise about ``file``."""
-    if len(found) > _LONGEST:
-        found = found[:_LONGEST] + "…"
-    return ModelFolderError(f"{printable(str(file))}: {printable(found)}; {way_out}")
+    if len(problem) > _LONGEST:
+        problem = problem[:_LONGEST] + "…"
+    return ModelFolderError(f"{printable(str(file))}: {printable(problem)}; {way_out}")

@@ -65,8 +65,8 @@ class RunFolder:
             lines = []
         if lines[1:] != [self.token.encode()]:
             raise LongtailError(
-                f"{self.root}: found no lock of this training there, which has ended or was replaced by another, "
-                "or its folder was removed; train again"
+                f"{self.root}: found no lock of this training there, "
+                "which has ended or was replaced by another, or its folder was removed; train again"
             )
 
     @contextmanager
@@ -101,9 +101,9 @@ class Stages:
         self._lock = _lock_work_folder(self.run)
         self._unlock = weakref.finalize(self, os.close, self._lock)
         # now, not when the stage is written again: a full disk needs the room
-        for place in self.root.iterdir():
-            if _TEMPORARY.fullmatch(place.name) and ".tmp-" in place.name:
-                remove_abandoned(place)
+        for path in self.root.iterdir():
+            if _TEMPORARY.fullmatch(path.name) and ".tmp-" in path.name:
+                remove_abandoned(path)
 
     def __enter__(self) -> Self:
         return self
@@ -124,17 +124,17 @@ class Stages:
         """Return the stage if it is complete, verifies, and was made from the same input; else
         discard it.
         """
-        place = stage_path(self.root, name)
+        path = stage_path(self.root, name)
         try:
-            folder = open_folder(place)
+            folder = open_folder(path)
         except ModelFolderError as error:
-            if place.exists():
+            if path.exists():
                 log.warning("stage %s is made again: %s", name, error)
         else:
             if folder.manifest.config_hash == input_hash:
                 return folder
             log.info("stage %s is made again: its input has changed", name)
-        _discard(place)
+        _discard(path)
         return None
 
     def write(self, name: str, input_hash: str) -> AbstractContextManager[FolderWriter]:
@@ -142,12 +142,12 @@ class Stages:
         return self.run.write(name, input_hash)
 
     def clear(self) -> int:
-        """Delete the stages, to begin anew, and return how many were whole; what is not ours stays."""
+        """Delete the stages, to begin anew; return how many were whole. Other files stay."""
         whole = 0
-        for place in list(self.root.iterdir()):
-            if holds_a_model(place) or _TEMPORARY.fullmatch(place.name):
-                whole += not _TEMPORARY.fullmatch(place.name)
-                _discard(place)
+        for path in list(self.root.iterdir()):
+            if holds_a_model(path) or _TEMPORARY.fullmatch(path.name):
+                whole += not _TEMPORARY.fullmatch(path.name)
+                _discard(path)
         return whole
 
     def remove(self) -> None:
@@ -174,7 +174,8 @@ def stage_path(root: Path, name: str) -> Path:
 def _check_work_folder(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise UsageError(
-            f"{root}: is a file where the stages of training go; remove it or give another output folder"
+            f"{root}: is a file where the stages of training go; "
+            "remove it or give another output folder"
         )
     if (
         root.exists()
@@ -219,7 +220,8 @@ def _lock_work_folder(run: RunFolder) -> int:
             )
             os.close(fd)
             raise UsageError(
-                f"{root}: process {holder} is training into this folder; wait for it or give another output folder"
+                f"{root}: process {holder} is training into this folder; "
+                "wait for it or give another output folder"
             ) from None
         except OSError as error:
             log.warning(
@@ -240,15 +242,15 @@ def _lock_work_folder(run: RunFolder) -> int:
         os.close(fd)
 
 
-def _discard(place: Path) -> None:
-    if place.is_symlink() or place.is_file():
-        place.unlink()
-    elif place.exists():
+def _discard(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
         # Renamed first: what is left of it, if this is killed, must be told from the files of
         # somebody else.
-        named = _TEMPORARY.fullmatch(place.name) is not None
+        named = _TEMPORARY.fullmatch(path.name) is not None
         with suppress(FileNotFoundError):  # gone since
-            _delete(place if named else place.rename(durable.sibling(place, "tmp")))
+            _delete(path if named else path.rename(durable.sibling(path, "tmp")))
 
 
 def _delete(folder: Path) -> None:

@@ -89,7 +89,8 @@ def check_kinds(arrays: Mapping[str, np.ndarray], kinds: Mapping[str, str]) -> N
         array = arrays[name]
         if array.ndim != 1 or array.dtype.kind not in kind:
             raise ValueError(
-                f"{name}: found {array.dtype} of shape {array.shape}; expected a vector of kind {kind}"
+                f"{name}: found {array.dtype} of shape {array.shape}; "
+                f"expected a vector of kind {kind}"
             )
 
 
@@ -170,7 +171,8 @@ def _known(name: str, array: np.ndarray) -> np.dtype[Any]:
     dtype = array.dtype.newbyteorder("<")
     if dtype not in _NAMES or array.ndim > _MAX_DIMS or name == _METADATA:
         raise TypeError(
-            f"array '{name}' of dtype {array.dtype} and {array.ndim} dimensions has no place in safetensors"
+            f"array '{name}' of dtype {array.dtype} and {array.ndim} dimensions "
+            "has no place in safetensors"
         )
     return dtype
 
@@ -186,6 +188,7 @@ def _encode_header(arrays: dict[str, np.ndarray], metadata: Mapping[str, str] | 
     raw += b" " * (-len(raw) % 8)  # so that the arrays start aligned
     if len(raw) > MAX_HEADER_BYTES:
         raise ValueError(
-            f"the names and shapes of {len(arrays)} arrays take {len(raw)} bytes, above {MAX_HEADER_BYTES}"
+            f"the names and shapes of {len(arrays)} arrays take {len(raw)} bytes, "
+            f"above {MAX_HEADER_BYTES}"
         )
     return len(raw).to_bytes(8, "little") + raw

@@ -80,14 +80,14 @@ class FolderWriter:
 
         Its bytes are read once more, and refused where they are no longer those of that folder's
         manifest."""
-        place = self.path(name)
+        target = self.path(name)
         expected = folder.files[source]
         try:
-            os.link(folder.path(source), place)
+            os.link(folder.path(source), target)
         except OSError:  # another file system, or one without links
-            durable.create_file(place, [folder.view(source)])
-        if durable.sync_file(place) != (expected.size, expected.sha256):
-            place.unlink()
+            durable.create_file(target, [folder.view(source)])
+        if durable.sync_file(target) != (expected.size, expected.sha256):
+            target.unlink()
             raise refusal(
                 folder.path(source), "was altered since it was opened", "train with --resume"
             )
@@ -164,18 +164,18 @@ def write_folder(
         check: Called with the complete folder right before it is put in its place; its exception
             keeps the folder out and an older one in.
     """
-    place = Path(path).resolve()
-    check_replaceable(place)
+    target = Path(path).resolve()
+    check_replaceable(target)
     if parents:
-        _make_parents(place)
-    with _temporary_folder(place) as temporary:
+        _make_parents(target)
+    with _temporary_folder(target) as temporary:
         writer = FolderWriter(temporary)
         yield writer
         writer.seal(f"longtail {version}", config_hash)
-        check_replaceable(place)
+        check_replaceable(target)
         if check is not None:
             check(temporary)
-        durable.put_in_place(temporary, place)
+        durable.put_in_place(temporary, target)
 
 
 @contextmanager
@@ -243,10 +243,10 @@ def holds_a_model(folder: Path) -> bool:
 def check_outside(folder: Path) -> None:
     """Refuse to put anything into a model folder, or below one: it would not open any more."""
     folder = folder.resolve()
-    for own in (folder, *folder.parents):
-        if holds_a_model(own):
+    for parent in (folder, *folder.parents):
+        if holds_a_model(parent):
             raise UsageError(
-                f"{own}: is a model folder, which more in it would damage; write elsewhere"
+                f"{parent}: is a model folder, which more in it would damage; write elsewhere"
             )
 
 
@@ -255,40 +255,44 @@ def check_replaceable(path: str | Path, force: bool = True) -> None:
 
     Without ``force`` an older model folder is refused as well.
     """
-    place = Path(path).resolve()
-    if not force and holds_a_model(place):
+    target = Path(path).resolve()
+    if not force and holds_a_model(target):
         raise UsageError(
-            f"{path}: holds a model already; give another folder, or replace it: --force, or force=True"
+            f"{path}: holds a model already; "
+            "give another folder, or replace it: --force, or force=True"
         )
-    check_outside(place.parent)
+    check_outside(target.parent)
     while True:
-        before = durable.identity(place)
-        problem = _why_not_replaceable(place)
+        before = durable.identity(target)
+        problem = _why_not_replaceable(target)
         if problem is None:
             return
         # else another writer has replaced it while it was looked at
-        if durable.identity(place) == before:
+        if durable.identity(target) == before:
             raise UsageError(problem)
 
 
-def _why_not_replaceable(place: Path) -> str | None:
+def _why_not_replaceable(target: Path) -> str | None:
     # pathlib's raises where another writer has just renamed the folder away
-    if os.path.ismount(place):
-        return f"{place}: is a mount point, which cannot be replaced; give a folder inside it"
-    if not place.exists():
-        above = next(folder for folder in place.parents if folder.exists())
+    if os.path.ismount(target):
+        return f"{target}: is a mount point, which cannot be replaced; give a folder inside it"
+    if not target.exists():
+        above = next(folder for folder in target.parents if folder.exists())
         if above.is_dir():
             return None
         return f"{above}: is a file, which can hold no model folder; give another place"
-    if not place.is_dir():
-        return f"{place}: is a file; give a folder that is new, empty, or holds a model"
-    if _current_folder().is_relative_to(place):
-        return f"{place}: is the current folder, which cannot be replaced; give another one, or go elsewhere first"
+    if not target.is_dir():
+        return f"{target}: is a file; give a folder that is new, empty, or holds a model"
+    if _current_folder().is_relative_to(target):
+        problem = f"{target}: is the current folder, which cannot be replaced"
+        return f"{problem}; give another one, or go elsewhere first"
     with suppress(FileNotFoundError):  # it is gone since
-        if any(place.iterdir()) and not holds_a_model(place):
-            return f"{place}: is not a model folder and not empty, so it is not replaced; give another folder"
-    for name in _foreign_files(place):
-        return f"{place / name}: is not part of the model, and would be lost; move it to another folder"
+        if any(target.iterdir()) and not holds_a_model(target):
+            problem = f"{target}: is not a model folder and not empty, so it is not replaced"
+            return f"{problem}; give another folder"
+    for name in _foreign_files(target):
+        problem = f"{target / name}: is not part of the model, and would be lost"
+        return f"{problem}; move it to another folder"
     return None
 
 
@@ -299,37 +303,38 @@ def _current_folder() -> Path:
         return Path("/")
 
 
-def _foreign_files(place: Path) -> list[str]:
+def _foreign_files(target: Path) -> list[str]:
     """Return the files in a model folder that its manifest does not know; of a damaged manifest,
     none.
     """
     try:
         known = {
-            entry.path for entry in decode((place / MANIFEST).read_bytes(), place / MANIFEST).files
+            entry.path
+            for entry in decode((target / MANIFEST).read_bytes(), target / MANIFEST).files
         }
     except (OSError, ModelFolderError):
         return []
-    found = (Path(folder, file) for folder, _, files in os.walk(place) for file in files)
-    return sorted({file.relative_to(place).as_posix() for file in found} - known - {MANIFEST})
+    present = (Path(folder, file) for folder, _, files in os.walk(target) for file in files)
+    return sorted({file.relative_to(target).as_posix() for file in present} - known - {MANIFEST})
 
 
-def _make_parents(place: Path) -> None:
-    missing = [parent for parent in place.parents if not parent.exists()]
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _make_parents(target: Path) -> None:
+    missing = [parent for parent in target.parents if not parent.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
     for parent in reversed(missing):
         durable.sync_folder(parent.parent)
 
 
-def _claim_temporary(place: Path) -> tuple[Path, int | None]:
+def _claim_temporary(target: Path) -> tuple[Path, int | None]:
     """Make a temporary folder and lock it, so that other writers can tell it from one of a dead
     process.
     """
     while True:
-        temporary = durable.sibling(place, "tmp")
+        temporary = durable.sibling(target, "tmp")
         try:
             temporary.mkdir()
         except OSError as error:
-            place_at(error, place, temporary)
+            place_at(error, target, temporary)
             raise
         try:
             fd = os.open(temporary, os.O_RDONLY)
@@ -356,15 +361,15 @@ def clear_leftovers(path: str | Path) -> None:
     """Delete what writers of ``path`` left when they died; bring back a folder one of them had put
     aside.
     """
-    place = Path(path).resolve()
-    for leftover in durable.siblings(place, "tmp"):
+    target = Path(path).resolve()
+    for leftover in durable.siblings(target, "tmp"):
         remove_abandoned(leftover)
-    for aside in durable.siblings(place, "old"):
-        if place.exists():
+    for aside in durable.siblings(target, "old"):
+        if target.exists():
             shutil.rmtree(aside, ignore_errors=True)
         else:
             with suppress(OSError):
-                aside.rename(place)
+                aside.rename(target)
 
 
 def remove_abandoned(temporary: Path) -> None:

@@ -1,5 +1,5 @@
-"""Label trees from what labels look like: balanced k-means, and two orders without features to
-compare with.
+"""Label trees from label features: balanced k-means, and two orders without features to compare
+with.
 
 The shape of a balanced tree follows from numbers alone: settings say how many nodes each level has,
 the labels are spread over the nodes of the last inner level as evenly as can be, and each coarser
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, assert_never
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from longtail.config import Tree
 from longtail.features.matrix import Features
 from longtail.kernels import kmeans, pool
+from longtail.kernels.kmeans import Block, Centres, Stopping
 from longtail.kernels.splitmix import draw, random_bits
 from longtail.reporting import advance, stage
 from longtail.tree.tree import LabelTree
@@ -35,8 +36,8 @@ _REGATHER = 2
 def build_tree(
     features: Features, label_counts: NDArray[np.integer], settings: Tree, seed: int
 ) -> LabelTree:
-    """Return the tree over the rows of ``features``, one a label, l2-normalised; the same bytes for
-    any threads.
+    """Return the tree over the rows of ``features``, one per label, l2-normalised; the same bytes
+    for any number of threads.
 
     ``label_counts`` are the documents of each label, of use for the kind "frequency" alone. The
     kind "flat" has no nodes above the labels, but like labels still stand side by side."""
@@ -56,7 +57,9 @@ def build_tree(
                 order = np.argsort(-np.asarray(label_counts, np.int64), kind="stable")
             case _:
                 assert_never(settings.kind)
-        return LabelTree.from_borders(order, [] if settings.kind == "flat" else borders)
+        if settings.kind == "flat":
+            borders = []
+        return LabelTree.from_borders(order, borders)
 
 
 def level_widths(n_labels: int, settings: Tree) -> list[int]:
@@ -91,48 +94,42 @@ def _borders(widths: list[int], n_labels: int) -> list[Array]:
     return borders
 
 
-class _Block(NamedTuple):
-    """Rows in columns of their own; ``own`` is what columns of a single row add to its square."""
-
-    ptr: Array
-    columns: Array
-    values: Array
-    own: Array
-    dense: Array
-    width: int  # columns, dense and sparse
-
-
 class _Rows:
     """The features of all labels, and k-means over some of them."""
 
     def __init__(self, features: Features, settings: Tree, seed: int) -> None:
         rows = features.sparse
         dense = features.dense
-        own = np.zeros(len(features), np.float32)
-        self.all = _Block(
-            rows.indptr, rows.indices.view(np.uint32), rows.data, own, dense, features.shape[1]
+        self.all = Block(
+            pointers=rows.indptr,
+            columns=rows.indices.view(np.uint32),
+            values=rows.data,
+            lone_squares=np.zeros(len(features), np.float32),
+            dense=dense,
+            width=features.shape[1],
         )
         self.count = len(features)
         self.sample = settings.sample or len(features)
-        self.stop = settings.max_iterations, settings.min_gain
+        self.stopping = Stopping(settings.max_iterations, settings.min_gain)
         self.seed = seed
         self._buffers = threading.local()
 
-    def gathered(self, block: _Block, rows: Array) -> tuple[_Block, Array]:
+    def gathered(self, block: Block, rows: Array) -> tuple[Block, Array]:
         """Return some rows of a block in columns of their own, and these columns' names in the
         block.
         """
         if not hasattr(self._buffers, "number"):
             self._buffers.number = np.zeros(self.all.width, np.int32)
-        ptr, columns, values, own, names = kmeans.gathered(*block[:4], rows, self._buffers.number)
+        pointers, columns, values, lone_squares, names = kmeans.gathered(
+            block, rows, self._buffers.number
+        )
         dense = block.dense[rows]
-        return _Block(ptr, columns, values, own, dense, dense.shape[1] + len(names)), names
+        width = dense.shape[1] + len(names)
+        return Block(pointers, columns, values, lone_squares, dense, width), names
 
-    def two_means(
-        self, block: _Block, rows: Array, n_first: int, state: int
-    ) -> tuple[Array, Array]:
-        """Return which of ``rows`` are the first ``n_first``, and the axis between the two centres."""
-        first, axis = kmeans.two_means(*block, rows, n_first, state, *self.stop)
+    def two_means(self, block: Block, rows: Array, n_first: int, state: int) -> tuple[Array, Array]:
+        """Return which of ``rows`` are the first ``n_first``, and the axis between both centres."""
+        first, axis = kmeans.two_means(block, rows, n_first, state, self.stopping)
         return first, axis
 
     def state(self, first: int, last: int) -> int:
@@ -227,16 +224,13 @@ class _Halving:
             return first, None
         axis = np.zeros(self.rows.all.width, np.float32)
         n_dense = block.dense.shape[1]
-        axis[:n_dense], axis[n_dense + names.astype(np.int64)] = short[:n_dense], short[n_dense:]
+        axis[:n_dense] = short[:n_dense]
+        axis[n_dense + names.astype(np.int64)] = short[n_dense:]
         return first, axis
 
     def _scores(self, rows: Array, axis: Array) -> Array:
-        ptr, columns, values, _, dense, _ = self.rows.all
-
-        def score(block: tuple[int, int]) -> Array:
-            scores: Array = kmeans.axis_scores(
-                ptr, columns, values, dense, rows[slice(*block)], axis
-            )
+        def score(some: tuple[int, int]) -> Array:
+            scores: Array = kmeans.axis_scores(self.rows.all, rows[slice(*some)], axis)
             return scores
 
         return np.concatenate(list(pool.run(score, pool.row_blocks(len(rows), _SCORED))))
@@ -268,16 +262,6 @@ class _Halving:
         return part.size
 
 
-class _Clustered(NamedTuple):
-    """A node's k-means: the nearest centre of each label, or what is needed for all labels to join
-    one.
-    """
-
-    near: Array | None
-    centres: Array  # (width + 1, k)
-    number: Array  # row of the centres for each sparse column of all labels
-
-
 def _unbalanced(rows: _Rows, settings: Tree) -> LabelTree:
     """Return the tree of free k-means (Bonsai, section 3.2); nodes that end early are padded with
     single children.
@@ -286,11 +270,11 @@ def _unbalanced(rows: _Rows, settings: Tree) -> LabelTree:
     offsets = list[Array]()
     for depth in range(settings.max_depth):
         children = list(_children(rows, nodes, settings))
-        if all(len(own) == 1 for own in children):
+        if all(len(clusters) == 1 for clusters in children):
             break
         if depth:
             offsets.append(np.cumsum([0, *map(len, children)]))
-        nodes = [child for own in children for child in own]
+        nodes = [child for clusters in children for child in clusters]
     if len(nodes) > 1:
         offsets.append(np.cumsum([0, *map(len, nodes)]))
     advance(rows.count)
@@ -303,40 +287,45 @@ def _children(rows: _Rows, nodes: list[Array], settings: Tree) -> Iterator[list[
     """
     ends = np.cumsum([len(labels) for labels in nodes]).tolist()
 
-    def cluster(node: tuple[int, Array]) -> _Clustered | None:
+    def cluster(node: tuple[int, Array]) -> Array | Centres | None:
         end, labels = node
-        small = len(labels) <= settings.leaf_size
-        if small:
+        if len(labels) <= settings.leaf_size:
             return None
         return _clustered(rows, labels, settings.branching, rows.state(end - len(labels), end))
 
-    for labels, found in zip(nodes, pool.run(cluster, zip(ends, nodes, strict=True)), strict=True):
-        if found is None:
+    results = pool.run(cluster, zip(ends, nodes, strict=True))
+    for labels, clustered in zip(nodes, results, strict=True):
+        if clustered is None:
             yield [labels]
-        else:
-            near = _joined(rows, labels, found) if found.near is None else found.near
-            yield [labels[near == c] for c in np.unique(near)]
+            continue
+        near = clustered
+        if isinstance(clustered, Centres):
+            near = _joined(rows, labels, clustered)
+        yield [labels[near == c] for c in np.unique(near)]
 
 
-def _clustered(rows: _Rows, labels: Array, branching: int, state: int) -> _Clustered:
+def _clustered(rows: _Rows, labels: Array, branching: int, state: int) -> Array | Centres:
+    """Return the nearest centre of each label, or the centres, in all columns, for labels to join
+    where only a sample of them was clustered.
+    """
     drawn = rows.drawn(labels, state)
     block, names = rows.gathered(rows.all, drawn)
     k = min(branching, len(drawn))
-    near, centres = kmeans.k_means(*block, np.arange(len(drawn)), k, state, *rows.stop)
+    near, values = kmeans.k_means(block, np.arange(len(drawn)), k, state, rows.stopping)
     if len(drawn) == len(labels):
-        return _Clustered(near, centres, names)
-    number = np.full(rows.all.width, block.width, np.uint32)
-    number[names] = np.arange(block.dense.shape[1], block.width)
-    return _Clustered(None, centres, number)
+        return np.asarray(near)
+    centre_rows = np.full(rows.all.width, block.width, np.uint32)
+    centre_rows[names] = np.arange(block.dense.shape[1], block.width)
+    return Centres(centre_rows, values)
 
 
-def _joined(rows: _Rows, labels: Array, found: _Clustered) -> Array:
-    ptr, columns, values, own, dense, _ = rows.all
+def _joined(rows: _Rows, labels: Array, centres: Centres) -> Array:
+    """Return the nearest centre of each label."""
 
     def join(block: tuple[int, int]) -> Array:
         some = labels[slice(*block)]
         near = np.full(len(some), -1, np.int32)
-        kmeans.nearest(ptr, columns, values, dense, some, found.number, found.centres, own, near)
+        kmeans.nearest(rows.all, some, centres, rows.all.lone_squares, near)
         return near
 
     return np.concatenate(list(pool.run(join, pool.row_blocks(len(labels), _SCORED))))

@@ -1,4 +1,4 @@
-"""Label trees that someone made: parent lists or SKOS broader, brought to levels of one depth."""
+"""Label trees from a hierarchy: parent lists or SKOS broader, brought to levels of one depth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["MAX_DEPTH", "Parents", "read_parents", "tree_from_parents"]
 
 Parents = Mapping[str, Sequence[str]]  # of each label, by id, those above it
 
-MAX_DEPTH = 64  # far above any thesaurus; each level costs a number a label
+MAX_DEPTH = 64  # far above any thesaurus; each level costs a number per label
 _ORPHANS = ""  # no label and no node has the empty id
 
 
@@ -37,8 +37,8 @@ _decoder = msgspec.json.Decoder(_Entry)
 def read_parents(path: Path | str) -> dict[str, list[str]]:
     """Read the parents of each label or inner node, in the order of the file.
 
-    Told by name: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else lines
-    ``child<TAB>parent``."""
+    By the suffix of the file: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else
+    lines ``child<TAB>parent``."""
     suffix = uncompressed(path).suffix.lower()
     if suffix in SKOS_SUFFIXES:
         pairs: Iterator[tuple[str, str]] = iter(skos_broader(path))
@@ -50,9 +50,9 @@ def read_parents(path: Path | str) -> dict[str, list[str]]:
             pairs = _from_lines(path, problems)
     parents: dict[str, list[str]] = {}
     for child, parent in pairs:
-        own = parents.setdefault(child, [])
-        if parent not in own:
-            own.append(parent)
+        parents_of_child = parents.setdefault(child, [])
+        if parent not in parents_of_child:
+            parents_of_child.append(parent)
     return parents
 
 
@@ -82,8 +82,8 @@ def tree_from_parents(labels: Labels, parents: Parents) -> LabelTree:
 
     Ids that are no labels are inner nodes; those with no label below are left out. A label that has
     children is a leaf under a node of its own. Labels with neither parents nor children share one
-    extra node. Where branches end early, the last node goes on as a single child. Levels that tell
-    nothing apart are left out."""
+    extra node. Where branches end early, the last node is repeated as a single child. Levels that
+    split nothing are left out."""
     first = [next(iter(parents.get(label, ())), _ORPHANS) for label in labels.ids]
     numbers = LabelIndex()
     lineages = dict[str, list[int]]()
@@ -94,9 +94,9 @@ def tree_from_parents(labels: Labels, parents: Parents) -> LabelTree:
     above = (
         label if label in inner else parent for label, parent in zip(labels.ids, first, strict=True)
     )
-    own = [_lineage(node, parents, numbers, lineages) for node in above]
-    depth = max(map(len, own), default=0)
-    paths = np.array([lineage + lineage[-1:] * (depth - len(lineage)) for lineage in own], np.int32)
+    ways = [_lineage(node, parents, numbers, lineages) for node in above]
+    depth = max(map(len, ways), default=0)
+    paths = np.array([way + way[-1:] * (depth - len(way)) for way in ways], np.int32)
     return _tree_of(paths.reshape(len(labels), depth))
 
 
@@ -127,18 +127,21 @@ def _lineage(
 
 
 def _refuse_cycle(cycle: list[str]) -> NoReturn:
-    shown = [*cycle[:8], *(["…"] if len(cycle) > 8 else []), cycle[0]]
+    shown = [*cycle, cycle[0]]
+    if len(cycle) > 8:
+        shown = [*cycle[:8], "…", cycle[0]]
     _refuse(f"the cycle {' → '.join(shown)} (child → parent)", "parents that lead to a top node")
 
 
-def _refuse(found: str, expected: str) -> NoReturn:
-    raise DataError([Problem("label hierarchy", 0, found, expected)])
+def _refuse(content: str, expected: str) -> NoReturn:
+    raise DataError([Problem("label hierarchy", 0, content, expected)])
 
 
 def _tree_of(paths: NDArray[np.int32]) -> LabelTree:
     """Return the tree of the (n_labels, depth) numbers of each label's nodes, coarse to fine."""
-    # keeps the order of equals
-    order = np.lexsort(paths.T[::-1]) if paths.shape[1] else np.arange(len(paths))
+    order = np.arange(len(paths))
+    if paths.shape[1]:
+        order = np.lexsort(paths.T[::-1])  # keeps the order of equals
     borders: list[NDArray[Any]] = []
     for level in paths[order].T:
         starts = np.flatnonzero(np.diff(level, prepend=-1))

@@ -97,7 +97,8 @@ class LabelTree:
         matrix = sparse.csr_array(label_matrix, copy=True)
         if matrix.shape[1] != self.n_labels:
             raise ValueError(
-                f"label matrix: found {matrix.shape[1]} columns; expected {self.n_labels}, one a label"
+                f"label matrix: found {matrix.shape[1]} columns; "
+                f"expected {self.n_labels}, one per label"
             )
         matrix.sum_duplicates()
         matrices = [_renamed(matrix, self.positions, self.n_labels)]
@@ -121,7 +122,7 @@ class LabelTree:
             below = len(offsets) - 1
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return one row a level but the last: its nodes, and the fewest, mean and most children
+        """Return one row per level but the last: its nodes, and the fewest, mean and most children
         and labels of one.
         """
         rows = []
@@ -161,10 +162,10 @@ class LabelTree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LabelTree):
             return NotImplemented
-        mine = self.to_arrays()
-        theirs = other.to_arrays()
-        return mine.keys() == theirs.keys() and all(
-            np.array_equal(mine[name], theirs[name]) for name in mine
+        arrays = self.to_arrays()
+        other_arrays = other.to_arrays()
+        return arrays.keys() == other_arrays.keys() and all(
+            np.array_equal(arrays[name], other_arrays[name]) for name in arrays
         )
 
     __hash__ = None  # type: ignore[assignment]

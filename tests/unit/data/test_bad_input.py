@@ -23,9 +23,10 @@ from bad_input import KINDS, MORE_KINDS, Case, LongLine
 
 import longtail
 from longtail.data import lines
-from longtail.data.formats import FORMATS, read, read_features
+from longtail.data.formats import FORMATS
 from longtail.data.label_files import read_labels
 from longtail.data.labels import Labels
+from longtail.data.reading import read, read_features
 from longtail.data.strings import Strings
 from longtail.data.xmc_bow import read_filter
 from longtail.errors import DataError, LongtailError, UsageError

@@ -13,8 +13,8 @@ from scipy import sparse
 
 import longtail as lt
 from longtail.data.builder import Builder, Reading, Record
-from longtail.data.formats import read
 from longtail.data.labels import Label, Labels
+from longtail.data.reading import read
 from longtail.data.strings import Strings
 from longtail.errors import DataError, UsageError
 from longtail.search.predictions import read_predictions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import threading
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from scipy import sparse
 from longtail import reporting
 from longtail.data import formats
 from longtail.data.dataset import Dataset
-from longtail.data.formats import FORMATS, Format, read, read_features, sniff, write
+from longtail.data.formats import FORMATS, Format, sniff
 from longtail.data.labels import Label, Labels
 from longtail.data.npz import write_csr_npz
 from longtail.data.output import zstd
+from longtail.data.reading import ReadKeywords, ReadOptions, read, read_features, write
 from longtail.data.sample import FOLDER, sample
 from longtail.errors import DataError, UsageError
 
@@ -454,3 +456,9 @@ def test_a_name_that_does_not_tell_what_to_write(tmp_path, dataset, name):
     ):
         write(dataset, path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_keywords_are_the_fields_of_the_options(tmp_path):
+    assert get_type_hints(ReadKeywords) == get_type_hints(ReadOptions)
+    with pytest.raises(TypeError, match="splitt"):
+        read(tmp_path, splitt="test")

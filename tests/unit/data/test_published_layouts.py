@@ -11,8 +11,9 @@ from scipy import sparse
 
 import longtail as lt
 import published_layouts as made
-from longtail.data.formats import read, read_features, sniff, write
+from longtail.data.formats import sniff
 from longtail.data.labels import Label
+from longtail.data.reading import read, read_features, write
 from longtail.errors import DataError, UsageError
 
 

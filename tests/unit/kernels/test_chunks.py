@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from longtail.kernels.cache_lines import LANES
 from longtail.kernels.chunks import RowTable, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import sums_of_one
 from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.simd import LANES
 from longtail.search.chunks import Chunks, Part
 
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from numba import njit
 
-from longtail.kernels import vectors
+from longtail.kernels import row_products
 from longtail.kernels.dense_block import (
     decode,
-    in_lines,
     inner_products,
     panel_count,
     sums_of_four,
     sums_of_one,
 )
-from longtail.kernels.vectors import PANEL, add_product, step_and_add_product
+from longtail.kernels.row_products import PANEL, add_product, step_and_add_product
+from longtail.kernels.simd import aligned_zeros
 from longtail.search.weight_codes import half_floats
 
 CODES = np.sort(np.random.default_rng(7).normal(size=256)).astype(np.float32)
@@ -42,7 +42,7 @@ def test_four_documents_get_the_bytes_of_one_each(kind, width, e):
     )
     rows, documents = rows.astype(np.float32), np.array([8, 0, 3, 3, 1, 2, 2, 2])
     panels, sums = (
-        in_lines(panel_count(width) * e * PANEL),
+        aligned_zeros(panel_count(width) * e * PANEL),
         np.full((9, max(width, PANEL) + 5), np.nan, np.float32),
     )
     panels[:] = np.nan
@@ -125,7 +125,7 @@ def test_a_row_times_w_is_added(add, width, e):
 
 @pytest.mark.parametrize("size", [0, 5, 1000])
 def test_lines_begin_with_a_cache_line_and_are_zero(size):
-    lines = in_lines(size)
+    lines = aligned_zeros(size)
     assert lines.shape == (size,)
     assert not lines.any()
     assert lines.ctypes.data % 64 == 0
@@ -139,15 +139,15 @@ def test_what_is_written_for_the_compiler_and_what_is_plain_are_the_same():
     )
     none, one, window = np.zeros(0, np.float32), np.zeros(70, np.float32), np.zeros(70, np.float32)
     sums_of_one(weights, none, 0, rows[0], one)
-    vectors.sums_of_window(weights, none, 0, 70, rows[0], window, 0)
+    row_products.sums_of_window(weights, none, 0, 70, rows[0], window, 0)
     np.testing.assert_allclose(window[:64], one[:64], atol=1e-5)
     panels, plain, sums = (
-        in_lines(5 * 9 * PANEL),
+        aligned_zeros(5 * 9 * PANEL),
         np.zeros(9 * PANEL, np.float32),
         np.zeros((4, 70), np.float32),
     )
     decode(weights, none, 0, 70, 9, panels)
-    vectors.copy_panel(weights, none, 0, 70, 9, plain, 0)
+    row_products.copy_panel(weights, none, 0, 70, 9, plain, 0)
     assert plain.tobytes() == panels[: 9 * PANEL].tobytes()
-    vectors.product_of_four(plain, 0, rows, np.arange(4), 0, sums, 0)
+    row_products.product_of_four(plain, 0, rows, np.arange(4), 0, sums, 0)
     np.testing.assert_allclose(sums[0, :PANEL], one[:PANEL], atol=1e-5)

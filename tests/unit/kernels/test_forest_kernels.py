@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from longtail.kernels.forest import Rows, _by_column
+from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.forest import _by_column
 from longtail.kernels.forest_search import dot, label_score
-from longtail.kernels.forest_split import deal_documents, solve_l1_logistic
+from longtail.kernels.forest_split import (
+    DocumentLabels,
+    SplitLimits,
+    SplitProblem,
+    deal_documents,
+    solve_l1_logistic,
+)
 
 
 def deal(label_matrix, gains, sides, documents=None, max_rounds=20):
@@ -17,9 +24,8 @@ def deal(label_matrix, gains, sides, documents=None, max_rounds=20):
     documents = np.arange(label_matrix.shape[0], dtype=np.int32) if documents is None else documents
     numbers = np.full(label_matrix.shape[1], -1, np.int32)
     ptr, labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
-    ndcg = deal_documents(
-        documents, ptr, labels, gains.astype(np.float32), sides, numbers, max_rounds
-    )
+    document_labels = DocumentLabels(ptr, labels, gains.astype(np.float32))
+    ndcg = deal_documents(documents, document_labels, sides, numbers, max_rounds)
     assert (numbers == -1).all()
     return ndcg
 
@@ -118,9 +124,8 @@ def solved(x, sides, costs, tolerance=1e-4, max_steps=200, max_passes=200):
     by_column = sparse.csc_array(x)
     by_column.sort_indices()
     ptr, rows = by_column.indptr.astype(np.int64), by_column.indices.astype(np.int32)
-    return solve_l1_logistic(
-        ptr, rows, by_column.data, sides, costs, tolerance, max_steps, max_passes, 7
-    )
+    problem = SplitProblem(ptr, rows, by_column.data, sides, costs)
+    return solve_l1_logistic(problem, SplitLimits(tolerance, max_steps, max_passes), 7)
 
 
 @pytest.mark.parametrize("negative", [False, True])
@@ -148,13 +153,10 @@ def test_columns_left_out_would_have_no_weight():
     x[:, ::3] *= 0.1
     costs = np.array([0.8, 1.2])
     rows = sparse.csr_array(x[:, 10:])
-    given = Rows(
-        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, x[:, :10].copy(), 60
-    )
+    ptr, columns = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+    features = FeatureRows(ptr, columns, rows.data, x[:, :10].copy(), 50)
     pulls, places = np.zeros((60, 2)), np.zeros(60, np.int32)
-    kept, ptr, documents, values = _by_column(
-        given, np.arange(40, dtype=np.int32), sides, costs, pulls, places
-    )
+    kept, problem = _by_column(features, np.arange(40, dtype=np.int32), sides, costs, pulls, places)
     assert not pulls.any()
     assert not places.any()
     draws = costs[(sides + 1) // 2, None] * sides[:, None] * x
@@ -165,7 +167,8 @@ def test_columns_left_out_would_have_no_weight():
     weighted = set(np.flatnonzero(solved(x, sides, costs, 1e-6)[:-1]))
     assert len(weighted) > 3
     assert weighted <= set(kept.tolist())
-    gathered = sparse.csc_array((values, documents, ptr), shape=(40, len(kept))).toarray()
+    by_column = (problem.values, problem.rows, problem.pointers)
+    gathered = sparse.csc_array(by_column, shape=(40, len(kept))).toarray()
     assert (gathered == x[:, kept]).all()
 
 

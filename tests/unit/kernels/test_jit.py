@@ -7,16 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
 from numba.core.caching import IndexDataCacheFile
+from numba.core.cpu import CPUTargetOptions
 
 from longtail.kernels import compilation, jit
 
+ROOT = Path(__file__).parents[3]
 MEASURED = """
 from scipy import sparse
 from longtail import metrics
@@ -96,6 +100,23 @@ def test_a_cache_of_another_kind_is_not_used(fresh, cached):
     assert [kernel(1) for kernel in kernels] == [1, 2, 3]
     assert len(caught) == 1
     jit._warn_unknown_cache.cache_clear()
+
+
+@pytest.mark.skipif(not jit.compiles(), reason="nothing is compiled")
+def test_numba_has_the_private_attributes_that_are_set():
+    """A failure names what this version of numba lacks: kernels/jit.py has to be adapted."""
+    files = jit._nothing._cache._cache_file
+    assert [name for name in jit._CACHE_ATTRIBUTES if not hasattr(files, name)] == []
+    assert hasattr(jit._nothing._cache, "save_overload")
+    assert [name for name in jit._BORROWING if not hasattr(CPUTargetOptions, name)] == []
+    assert "{number:d}" in files._data_name_pattern
+
+
+def test_numba_is_bounded_by_the_newest_version_that_was_checked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    major, minor = map(int, jit._NEWEST_KNOWN.split("."))
+    assert f"numba>=0.60,<{major}.{minor + 1}" in project["dependencies"]
+    assert f"\nnumba=={jit._NEWEST_KNOWN}." in (ROOT / "constraints.txt").read_text("utf-8")
 
 
 def test_other_errors_are_not_taken_for_it(fresh):

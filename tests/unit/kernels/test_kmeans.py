@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from longtail.kernels import kmeans
+from longtail.kernels.kmeans import Block, Centres, Stopping
 from longtail.kernels.splitmix import draw
+
+STOPPING = Stopping(max_iterations=20, min_gain=1e-5)
 
 
 def block_of(rng, rows, columns, dense=0, density=0.2):
@@ -22,7 +25,15 @@ def block_of(rng, rows, columns, dense=0, density=0.2):
     right = sparse.csr_array(made[:, dense:])
     own = np.zeros(rows, np.float32)
     ptr, columns_of = right.indptr.astype(np.int64), right.indices.astype(np.uint32)
-    return (ptr, columns_of, right.data, own, np.ascontiguousarray(made[:, :dense])), made
+    dense_part = np.ascontiguousarray(made[:, :dense])
+    return Block(ptr, columns_of, right.data, own, dense_part, dense + columns), made
+
+
+def gathered_block(block, rows, columns):
+    """Return some rows as a block of their own, and the numbers of its sparse columns."""
+    *sparse_part, names = kmeans.gathered(block, rows, np.zeros(columns, np.int32))
+    dense = block.dense[rows]
+    return Block(*sparse_part, dense, dense.shape[1] + len(names)), names
 
 
 def best(scores, count):
@@ -57,16 +68,14 @@ def likeness_of(rows, first):
 def test_halves_are_those_of_plain_two_means(seed, count, dense, iterations, gathered):
     rng = np.random.default_rng(seed)
     block, rows = block_of(rng, count, 60, dense)
-    width, n_first = 60 + dense, int(rng.integers(1, count))
+    n_first = int(rng.integers(1, count))
     rows = rows.astype(np.float64)
     expected, axis, likeness = plain_two_means(rows, n_first, seed, iterations, 1e-5)
     if gathered:  # columns of one row are gone, and nothing else changes
-        *local, names = kmeans.gathered(*block[:4], np.arange(count), np.zeros(60, np.int32))
-        block, width = (*local, block[4]), dense + len(names)
+        block, names = gathered_block(block, np.arange(count), 60)
         axis = axis[[*range(dense), *(dense + names.astype(int))]]
-    first, found = kmeans.two_means(
-        *block, width, np.arange(count), n_first, seed, iterations, 1e-5
-    )
+    stopping = Stopping(iterations, 1e-5)
+    first, found = kmeans.two_means(block, np.arange(count), n_first, seed, stopping)
     assert first.sum() == n_first
     if (first == expected).all():
         assert np.allclose(found, axis, atol=1e-5)
@@ -79,11 +88,9 @@ def test_halves_are_exactly_those_of_plain_two_means_on_many_nodes():
     same = 0
     for state in range(40):
         block, rows = block_of(rng, 50, 200, 2, 0.05)
-        first, _ = kmeans.two_means(*block, 202, np.arange(50), 25, state, 20, 1e-5)
-        *local, names = kmeans.gathered(*block[:4], np.arange(50), np.zeros(200, np.int32))
-        short, _ = kmeans.two_means(
-            *local, block[4], 2 + len(names), np.arange(50), 25, state, 20, 1e-5
-        )
+        first, _ = kmeans.two_means(block, np.arange(50), 25, state, STOPPING)
+        local, _ = gathered_block(block, np.arange(50), 200)
+        short, _ = kmeans.two_means(local, np.arange(50), 25, state, STOPPING)
         expected = plain_two_means(rows.astype(np.float64), 25, state, 20, 1e-5)[0]
         same += (first == expected).all() and (short == expected).all()
     assert same >= 38  # the others hang on a tie
@@ -93,9 +100,9 @@ def test_some_rows_of_a_block_are_as_a_block_of_their_own():
     rng = np.random.default_rng(5)
     block, _ = block_of(rng, 30, 80, 1)
     some = np.array([3, 4, 9, 11, 17, 20, 21, 29])
-    first, _ = kmeans.two_means(*block, 81, some, 4, 9, 20, 0.0)
-    *local, names = kmeans.gathered(*block[:4], some, np.zeros(80, np.int32))
-    again, _ = kmeans.two_means(*local, block[4][some], 1 + len(names), np.arange(8), 4, 9, 20, 0.0)
+    first, _ = kmeans.two_means(block, some, 4, 9, Stopping(20, 0.0))
+    local, _ = gathered_block(block, some, 80)
+    again, _ = kmeans.two_means(local, np.arange(8), 4, 9, Stopping(20, 0.0))
     assert first.tolist() == again.tolist()
 
 
@@ -106,7 +113,7 @@ def test_gathering_keeps_what_rows_share(seed, count, columns):
     block, rows = block_of(rng, count, columns)
     some = np.sort(rng.permutation(count)[: rng.integers(0, count) + 1])
     number = np.zeros(columns, np.int32)
-    ptr, local, values, own, names = kmeans.gathered(*block[:4], some, number)
+    ptr, local, values, own, names = kmeans.gathered(block, some, number)
     assert not number.any()
     uses = (rows[some] != 0).sum(0)
     assert sorted(names.tolist()) == np.flatnonzero(uses >= 2).tolist()
@@ -145,10 +152,8 @@ def test_free_k_means_is_plain_k_means():
         dense = state % 3
         block, rows = block_of(rng, 40, 100, dense, 0.1)
         expected, centres = plain_k_means(rows.astype(np.float64), 6, state, 20, 1e-5)
-        *local, names = kmeans.gathered(*block[:4], np.arange(40), np.zeros(100, np.int32))
-        near, found = kmeans.k_means(
-            *local, block[4], dense + len(names), np.arange(40), 6, state, 20, 1e-5
-        )
+        local, names = gathered_block(block, np.arange(40), 100)
+        near, found = kmeans.k_means(local, np.arange(40), 6, state, STOPPING)
         assert not found[-1].any()
         if (near == expected).all():
             same += 1
@@ -160,7 +165,6 @@ def test_free_k_means_is_plain_k_means():
 def test_joining_the_nearest_centre():
     rng = np.random.default_rng(2)
     block, rows = block_of(rng, 20, 50, 2)
-    ptr, columns, values, _, dense = block
     names = np.array(
         [3, 7, 20, 44, 45]
     )  # the sparse columns that centres have, in rows 2 to 6 of them
@@ -168,9 +172,8 @@ def test_joining_the_nearest_centre():
     number[names] = np.arange(2, 7)
     centres = np.vstack([rng.standard_normal((7, 3)), np.zeros((1, 3))]).astype(np.float32)
     near = np.full(20, -1, np.int32)
-    kmeans.nearest(
-        ptr, columns, values, dense, np.arange(20), number, centres, np.zeros(20, np.float32), near
-    )
+    extra = np.zeros(20, np.float32)
+    kmeans.nearest(block, np.arange(20), Centres(number, centres), extra, near)
     assert near.tolist() == np.argmax(rows[:, [0, 1, *(2 + names)]] @ centres[:7], axis=1).tolist()
 
 
@@ -178,5 +181,5 @@ def test_scores_on_an_axis():
     block, rows = block_of(np.random.default_rng(4), 20, 50, 2)
     axis = np.random.default_rng(5).standard_normal(52).astype(np.float32)
     some = np.array([19, 0, 7])
-    found = kmeans.axis_scores(*block[:3], block[4], some, axis)
+    found = kmeans.axis_scores(block, some, axis)
     assert np.allclose(found, rows[some] @ axis, atol=1e-5)

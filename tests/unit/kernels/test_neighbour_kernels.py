@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from longtail.kernels.feature_rows import Incidence
 from longtail.kernels.neighbours import (
+    EmbeddingSettings,
+    PartSettings,
+    SparseRows,
     label_neighbours,
     learn_embedding,
     learn_parts,
@@ -20,20 +24,21 @@ from longtail.kernels.splitmix import draw, random_bits
 RATE, GAMMA = np.float32(0.1), 10.0
 
 
-def sides(labels):
-    """The arrays of a 0/1 matrix of documents and labels, by document and by label."""
+def incidence(labels):
+    """The arrays of a 0/1 matrix of documents and labels."""
     rows = sparse.csr_array(labels)
-    return [
-        a.astype(t)
-        for m in (rows, rows.tocsc())
-        for a, t in ((m.indptr, np.int64), (m.indices, np.int32))
-    ]
+    return Incidence(
+        *(
+            a.astype(t)
+            for m in (rows.tocsc(), rows)
+            for a, t in ((m.indptr, np.int64), (m.indices, np.int32))
+        )
+    )
 
 
 def neighbours(labels, keep=3, budget=10**6, seed=0, first=0, last=None):
-    return label_neighbours(
-        first, len(labels) if last is None else last, *sides(labels), keep, budget, seed
-    )
+    last = len(labels) if last is None else last
+    return label_neighbours(first, last, incidence(labels), keep, budget, seed)
 
 
 def plain_neighbours(labels, keep, seed):
@@ -58,7 +63,8 @@ def documents(n=12, d=9, labels=4, seed=0):
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
     rows = sparse.csr_array(x.astype(np.float32))
     near = neighbours(random.random((n, labels)) < 0.4)
-    return x, (rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data), near
+    pointers, columns = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+    return x, SparseRows(pointers, columns, rows.data, d), near
 
 
 @given(
@@ -186,7 +192,7 @@ def plain_embedding(x, near, dimensions, negatives, epochs, seed):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_embeddings_are_those_of_plain_adagrad(seed):
     x, arrays, near = documents(seed=seed)
-    found = learn_embedding(*arrays, x.shape[1], near, 5, 4, 3, RATE, GAMMA, seed)
+    found = learn_embedding(arrays, near, EmbeddingSettings(5, 4, 3, RATE, GAMMA), seed)
     np.testing.assert_allclose(found, plain_embedding(x, near, 5, 4, 3, seed), atol=2e-4)
 
 
@@ -194,7 +200,7 @@ def test_training_lowers_the_loss():
     x, arrays, near = documents(n=40, d=25, labels=5)
 
     def loss(epochs):
-        v = learn_embedding(*arrays, x.shape[1], near, 6, 5, epochs, RATE, GAMMA, 0)
+        v = learn_embedding(arrays, near, EmbeddingSettings(6, 5, epochs, RATE, GAMMA), 0)
         rows = [
             row
             for row in range(len(x))
@@ -237,7 +243,7 @@ def plain_parts(x, near, n_parts, epochs, shrink, seed):
 @pytest.mark.parametrize(("seed", "shrink"), [(0, 0.5), (1, 0.5), (2, 2.0)])
 def test_part_classifiers_are_those_of_plain_ftrl(seed, shrink):
     x, arrays, near = documents(seed=seed)
-    found = learn_parts(*arrays, x.shape[1], near, 3, 2, RATE, np.float32(shrink), seed)
+    found = learn_parts(arrays, near, PartSettings(3, 2, RATE, np.float32(shrink)), seed)
     np.testing.assert_allclose(found, plain_parts(x, near, 3, 2, shrink, seed), atol=2e-4)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longtail.kernels.text import _to_float32, scan_lines
+from longtail.kernels.text import LineLimits, ScannedLines, _to_float32, scan_lines
 
 N_LABELS, N_COLUMNS = 50, 1000
 NUMBER = re.compile(rb"\d{1,10}")
@@ -23,10 +23,9 @@ def scan(data, start=0, most_rows=None, with_labels=True, least=-np.inf):
         np.empty(len(data) // 4 + 1, np.float32),
     )
     pair_ends = np.empty(rows, np.int64)
-    taken, stopped = scan_lines(
-        np.frombuffer(data, np.uint8), start, rows, with_labels, N_LABELS, N_COLUMNS, np.float32(least),
-        labels, label_ends, columns, values, pair_ends,
-    )  # fmt: skip
+    limits = LineLimits(with_labels, N_LABELS, N_COLUMNS, np.float32(least))
+    lines = ScannedLines(labels, label_ends, columns, values, pair_ends)
+    taken, stopped = scan_lines(np.frombuffer(data, np.uint8), start, rows, limits, lines)
     label_cuts, pair_cuts = label_ends[: max(0, taken - 1)], pair_ends[: max(0, taken - 1)]
     own = np.split(labels[: label_ends[taken - 1] if taken else 0], label_cuts)
     found = (

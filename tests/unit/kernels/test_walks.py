@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from longtail.kernels.walks import keep_largest, walk_counts, weighted_sums
+from longtail.kernels.feature_rows import FeatureRows, Incidence
+from longtail.kernels.walks import (
+    WalkSettings,
+    WeightedMembers,
+    keep_largest,
+    walk_counts,
+    weighted_sums,
+)
 
 MASK = 2**64 - 1
 
@@ -17,17 +24,20 @@ def sides(matrix):
     """The arrays of a 0/1 matrix of documents and labels, by label and by document."""
     rows = sparse.csr_array(matrix)
     by_label = rows.tocsc()
-    return [
-        a.astype(t)
-        for m in (by_label, rows)
-        for a, t in ((m.indptr, np.int64), (m.indices, np.int32))
-    ]
+    return Incidence(
+        *(
+            a.astype(t)
+            for m in (by_label, rows)
+            for a, t in ((m.indptr, np.int64), (m.indices, np.int32))
+        )
+    )
 
 
 def walked(matrix, first=0, last=None, steps=400, reset=0.8, keep=10, seed=0):
     n_labels = matrix.shape[1]
     last = n_labels if last is None else last
-    ptr, labels, counts = walk_counts(first, last, *sides(matrix), steps, reset, keep, seed)
+    walk_settings = WalkSettings(steps, reset, keep)
+    ptr, labels, counts = walk_counts(first, last, sides(matrix), walk_settings, seed)
     return sparse.csr_array((counts, labels, ptr), (last - first, n_labels))
 
 
@@ -175,17 +185,12 @@ def test_weighted_sums_are_the_product(seed, rows, members, columns, dense_colum
     weights, block = few_values(rng, rows, members), few_values(rng, members, columns, 0.1)
     dense = rng.integers(-3, 4, (members, dense_columns)).astype(np.float32)
     keep = int(rng.integers(1, 40))
-    ptr, found_columns, values, found_dense = weighted_sums(
-        weights.indptr.astype(np.int64),
-        weights.indices.astype(np.int32),
-        weights.data,
-        block.indptr.astype(np.int64),
-        block.indices.astype(np.int32),
-        block.data,
-        dense,
-        columns,
-        keep,
+    sums = WeightedMembers(
+        weights.indptr.astype(np.int64), weights.indices.astype(np.int32), weights.data
     )
+    pointers, indices = block.indptr.astype(np.int64), block.indices.astype(np.int32)
+    features = FeatureRows(pointers, indices, block.data, dense, columns)
+    ptr, found_columns, values, found_dense = weighted_sums(sums, features, keep)
     found = sparse.csr_array((values, found_columns, ptr), (rows, columns))
     assert (found_columns.dtype, values.dtype, found_dense.dtype) == (
         np.int32,

@@ -4,7 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.kernels import ranking
-from longtail.kernels.ranking import BLOCK, rank_documents, resample_sums
+from longtail.kernels.ranking import (
+    BLOCK,
+    LabelLists,
+    Measures,
+    RankingStatistics,
+    ScoredLabels,
+    rank_documents,
+    resample_sums,
+)
 
 SCORES = st.sampled_from([-np.inf, -1.5, 0.0, 0.25, 0.5, 1.0, np.inf])  # few values: many ties
 TYPES = [(np.int32, np.float32), (np.int64, np.float64)]
@@ -42,19 +50,15 @@ def run(n_labels, predicted, true, masked, weights, ks, types=TYPES[0]):
     counts = np.zeros((len(ks), n_labels), np.int64)
     hits = np.zeros_like(counts)
     verdict = rank_documents(
-        offsets(predicted),
-        flat([[label for label, _ in row] for row in predicted], types[0]),
-        flat([[score for _, score in row] for row in predicted], types[1]),
-        offsets(true),
-        flat(true, np.int32),
-        offsets(masked),
-        flat(masked, np.int32),
-        weights,
-        np.array(ks),
-        1 / np.log2(np.arange(width) + 2),
-        documents,
-        counts,
-        hits,
+        ScoredLabels(
+            offsets(predicted),
+            flat([[label for label, _ in row] for row in predicted], types[0]),
+            flat([[score for _, score in row] for row in predicted], types[1]),
+        ),
+        LabelLists(offsets(true), flat(true, np.int32)),
+        LabelLists(offsets(masked), flat(masked, np.int32)),
+        Measures(weights, np.array(ks), 1 / np.log2(np.arange(width) + 2)),
+        RankingStatistics(documents, counts, hits),
     )
     return verdict, documents, counts, hits
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from longtail.kernels.fusion import fuse_rows
+from longtail.kernels.ranked_lists import FusedRanking, MemberRankings, fuse_rows
 from longtail.search import ensemble
 from longtail.search.ensemble import best_first, mean_scores
 
@@ -71,18 +71,9 @@ def test_only_the_rows_of_a_block_are_written():
         np.full((3, 1), -1, np.float32),
         np.full(3, -1),
     )
-    fuse_rows(
-        1,
-        2,
-        1,
-        one.indptr[None].astype(np.int64),
-        one.indices,
-        one.data,
-        np.ones(1),
-        labels,
-        scores,
-        counts,
-    )
+    pointers = one.indptr[None].astype(np.int64)
+    members = MemberRankings(pointers, one.indices, one.data, np.ones(1), most=1)
+    fuse_rows(1, 2, members, FusedRanking(labels, scores, counts))
     assert (labels.ravel().tolist(), scores.ravel().tolist(), counts.tolist()) == (
         [-1, 1, -1],
         [-1, 0.25, -1],

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from longtail.data.dataset import Dataset
-from longtail.data.formats import read
+from longtail.data.reading import read
 
 __all__ = ["FOLDER", "sample"]
 

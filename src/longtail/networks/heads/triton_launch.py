@@ -52,13 +52,6 @@ def _kernels() -> ModuleType:
     return triton_heads
 
 
-@cache
-def _loss_kernels() -> ModuleType:
-    from longtail.kernels import triton_losses
-
-    return triton_losses
-
-
 def gather_dot(x: Tensor, weight: Tensor, bias: Tensor, candidates: Tensor) -> Tensor:
     """Logits (B, S) float32 of x (B, d) and the rows of candidates (B, S) int32; 0 at padding."""
     documents, slots = candidates.shape
@@ -108,10 +101,10 @@ def residuals_and_losses(
     n_positives = positives.shape[1]
     residuals = torch.empty(logits.shape, dtype=dtype, device=logits.device)
     losses = torch.empty(documents, blocks + 1, dtype=torch.float32, device=logits.device)
-    _loss_kernels().negative_residuals[(documents, blocks)](
+    _kernels().negative_residuals[(documents, blocks)](
         logits, bias, scale, residuals, losses, columns, BLOCK=COLUMNS
     )
-    _loss_kernels().positive_residuals[(documents,)](
+    _kernels().positive_residuals[(documents,)](
         logits, bias, scale, positives, values, residuals, losses,
         columns, n_positives, blocks + 1, first,
         BLOCK=_power(max(n_positives, 1)),

@@ -111,7 +111,7 @@ class Checkpoints:
         return self._stages is not None
 
     def exists(self) -> bool:
-        """Tell whether there is a checkpoint of this input to go on from."""
+        """Return whether there is a checkpoint of this input to go on from."""
         if self._folder is None and self._stages is not None:
             self._folder = self._get(self._last)  # kept: verifying reads all of it
         return self._folder is not None
@@ -235,7 +235,7 @@ class StopRequest:
         self._before = dict[int, Any]()
 
     def came(self) -> bool:
-        """Tell whether one came, to this rank or another; all ask at once."""
+        """Return whether one came, to this rank or another; all ask at once."""
         number = self._group.all_reduce_max(self.number or 0)
         if number:  # else one may come just now, to be heeded next time
             self.number = number

@@ -1,4 +1,4 @@
-"""What a format cannot hold, counted and told once for each file written."""
+"""Counts of what a format cannot hold, logged once for each file written."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from longtail.data.dataset import Dataset
 
-__all__ = ["IN_LABEL_FILE", "left_out", "tell_losses", "warn_left_out"]
+__all__ = ["IN_LABEL_FILE", "count_left_out", "log_left_out", "warn_left_out"]
 
 # which is written apart
 IN_LABEL_FILE = ("label names", "label texts", "label uris", "lists of label aliases")
 log = logging.getLogger("longtail")
 
 
-def tell_losses(path: Path | str, counts: Mapping[str, int]) -> None:
+def log_left_out(path: Path | str, counts: Mapping[str, int]) -> None:
     """Log, once for a file, how many of each kind of thing the format could not hold."""
     lost = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if lost:
@@ -24,10 +24,10 @@ def tell_losses(path: Path | str, counts: Mapping[str, int]) -> None:
 
 def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
     """Warn, once, of what the dataset has and a format that holds only ``held`` has not."""
-    tell_losses(path, left_out(dataset, *held))
+    log_left_out(path, count_left_out(dataset, *held))
 
 
-def left_out(dataset: Dataset, *held: str) -> dict[str, int]:
+def count_left_out(dataset: Dataset, *held: str) -> dict[str, int]:
     """Return how many there are of each kind of thing that is not ``held``."""
     labels = dataset.labels
     graded = int((dataset.label_matrix.data != 1).sum())

@@ -6,14 +6,14 @@ from numba import njit
 from numba.core import config
 from numba.core.errors import NumbaError
 
-from longtail.kernels import cache_lines
-from longtail.kernels.cache_lines import (
+from longtail.kernels import jit
+from longtail.kernels.jit import borrowing
+from longtail.kernels.simd import (
     BYTES,
     LANES,
     LINE,
     add_multiple,
-    borrowing,
-    from_a_line_on,
+    cache_aligned,
     lowest_bit,
     matches,
     prefetch,
@@ -71,7 +71,7 @@ def test_a_multiple_is_added_with_the_product_rounded_first(count):
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
 def test_room_begins_with_a_cache_line(size):
-    room = from_a_line_on(size)
+    room = cache_aligned(size)
     assert (room.shape, room.dtype) == ((size,), np.float32)
     assert room.ctypes.data % (4 * LINE) == 0
 
@@ -95,7 +95,7 @@ def test_options_that_numba_does_not_know_are_left_out(monkeypatch):
         return array[0] + array[-1]
 
     assert borrowing(total).targetoptions["_nrt"] is False
-    monkeypatch.setattr(cache_lines, "CPUTargetOptions", type("Options", (), {"forceinline": None}))
+    monkeypatch.setattr(jit, "CPUTargetOptions", type("Options", (), {"forceinline": None}))
     kernel = borrowing(total)
     assert "_nrt" not in kernel.targetoptions
     assert kernel.targetoptions["forceinline"] is True

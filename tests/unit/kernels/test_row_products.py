@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from longtail.kernels import lanes
+from longtail.kernels import row_products
 from longtail.kernels.jit import kernel
 
 
 @kernel
 def summed(out, at, w, width, columns, values, start, end):
-    lanes.sum_of_rows(out, at, w, width, columns, values, start, end)
+    row_products.sum_of_rows(out, at, w, width, columns, values, start, end)
 
 
 @kernel
 def added(step, at, w, width, columns, values, start, end):
-    lanes.add_to_rows(step, at, w, width, columns, values, start, end)
+    row_products.add_to_rows(step, at, w, width, columns, values, start, end)
 
 
 def case(width, listed):
@@ -40,7 +40,7 @@ def test_sums_of_rows_and_additions_to_rows(width, listed, start, end):
     expected[2] += values[start:end] @ w[places]
     moved = w.copy()
     np.add.at(moved, places, np.outer(values[start:end], other[1]))
-    for summing, adding in ((summed, added), (lanes.sum_of_rows, lanes.add_to_rows)):
+    for summing, adding in ((summed, added), (row_products.sum_of_rows, row_products.add_to_rows)):
         out = other.copy()
         to = w.copy()
         summing(out.reshape(-1), 2 * width, w.ravel(), width, columns, values, start, end)
