@@ -179,18 +179,21 @@ def _label_rows(
     values = per_label(predictions, test.label_matrix, most, frequencies)
     rows = np.flatnonzero(values.test_count + values.predicted_count)
     rows = rows[np.lexsort((rows, -values.predicted_count[rows], -values.test_count[rows]))]
-    return [
-        LabelRow(
-            _name_and_id(test, int(row)),
-            None if counts is None else int(counts[row]),
-            int(values.test_count[row]),
-            int(values.predicted_count[row]),
-            float(values.precision[row]) if values.predicted_count[row] else None,
-            float(values.recall[row]) if values.test_count[row] else None,
-            float(values.f1[row]),
-        )
-        for row in rows
-    ]
+    result = []
+    for row in rows.tolist():
+        in_train = precision = recall = None
+        if counts is not None:
+            in_train = int(counts[row])
+        if values.predicted_count[row]:
+            precision = float(values.precision[row])
+        if values.test_count[row]:
+            recall = float(values.recall[row])
+        in_test = int(values.test_count[row])
+        predicted = int(values.predicted_count[row])
+        name = _name_and_id(test, row)
+        f1 = float(values.f1[row])
+        result.append(LabelRow(name, in_train, in_test, predicted, precision, recall, f1))
+    return result
 
 
 def _name_and_id(test: Dataset, column: int) -> str:

@@ -193,8 +193,8 @@ def label_section(rows: Sequence[LabelRow], curve: PrecisionRecall) -> Section:
             "percent: precision is the share of a label's suggestions that are correct, recall "
             "the share of its documents for which it was suggested."
         ),
-        '<p><input id="label-filter" type="search" placeholder="Find labels" aria-label="Find labels"> '
-        '<span class="note" id="label-count" role="status"></span></p>',
+        '<p><input id="label-filter" type="search" placeholder="Find labels" '
+        'aria-label="Find labels"> <span class="note" id="label-count" role="status"></span></p>',
         f'<div class="tall"><table id="label-table"><thead><tr>{heads}</tr></thead>'
         "<tbody></tbody></table></div>",
         "<noscript><p>This table needs JavaScript.</p></noscript>",

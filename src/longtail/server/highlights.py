@@ -37,9 +37,9 @@ def highlights(
     """
     weighed: Spans = {}
     members = (member for member, _ in model.weighted_members())
-    for member, (weight, own) in zip(members, explanation.weighted(), strict=True):
-        if own is not None:
-            _add(weighed, _spans(member, text, own), weight)
+    for member, (weight, part) in zip(members, explanation.weighted(), strict=True):
+        if part is not None:
+            _add(weighed, _spans(member, text, part), weight)
     return _apart(weighed)
 
 
