@@ -137,7 +137,7 @@ def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:
         return model
     united = Labels.of([*model.labels, *new])
     # with surrogate phases each label is below a node of its own
-    is_surrogate = model.config.label_text.phases == "surrogate"
+    is_surrogate = model.config.phases.kind == "surrogate"
     place_labels = _below_own_nodes if is_surrogate else _in_clusters
     tree, rows = place_labels(ranker, model.labels, Labels.of(new))
     counts = np.concatenate([model.label_counts, np.zeros(len(new), np.int64)])

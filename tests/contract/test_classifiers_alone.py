@@ -65,7 +65,7 @@ CASES = {
         "lightxml",
         {"cascade": {"last_level": "shortlist", "levels": [16], "bottleneck": 10}},
     ),
-    "states": ("attentionxml", {"recursive": {"epochs": [1, 1]}, "cascade": {"levels": [16]}}),
+    "states": ("attentionxml", {"attention": {"epochs": [1, 1], "levels": [16]}}),
     "one-vs-all": (
         "cascadexml",
         {"tree": TREE, "cascade": {"classifier": "dismec", "warm_start": True}},

@@ -17,6 +17,7 @@ pytest.importorskip("transformers")
 
 import longtail as lt
 from longtail import store
+from longtail.config import Attention, Phases
 from longtail.errors import ModelFolderError
 from longtail.methods import METHODS
 from longtail.store.manifest import FORMAT, FileEntry, encode
@@ -114,6 +115,33 @@ def test_settings_that_a_folder_does_not_have_are_the_defaults(folder, name):
     loaded = lt.load(path, device="cpu")
     assert golden.predicted(loaded, EXPECTED["texts"]) == expected
     assert (loaded.config.gandalf.threshold, loaded.config.neighbours.learners) == (0.1, 15)
+
+
+def test_settings_of_attentionxml_were_in_other_groups(folder):
+    path = folder("attentionxml")
+    config = json.loads((path / "config.json").read_text())
+    recursive = {"shortlist": 7, "dropout": 0.25, "epochs": [], "steps": [3], "warmup_steps": 2}
+    config["recursive"] |= recursive
+    config["cascade"] |= {"levels": [8], "last_level": "auto"}
+    sealed(path, "config.json", json.dumps(config).encode())
+    loaded = lt.load(path, device="cpu")
+    assert loaded.config.attention == Attention(
+        levels=(8,), last_level="shortlist", shortlist=7, dropout=0.25, steps=(3,), warmup_steps=2
+    )
+    loaded.save(path.parent / "again")
+    assert lt.load(path.parent / "again", device="cpu").config == loaded.config
+
+
+@pytest.mark.parametrize(("name", "kind"), [("decaf", "surrogate"), ("inceptionxml-lf", "tied")])
+def test_phases_were_settings_of_label_text(folder, name, kind):
+    path = folder(name)
+    config = json.loads((path / "config.json").read_text())
+    assert "phases" not in config
+    config["label_text"] |= {"first_share": 0.25, "first_rate": 0.5, "shortlist": 9}
+    sealed(path, "config.json", json.dumps(config).encode())
+    loaded = lt.load(path, device="cpu").config
+    assert loaded.phases == Phases(kind=kind, first_share=0.25, first_rate=0.5, shortlist=9)
+    assert list(loaded.label_text.parts) == config["label_text"]["parts"]
 
 
 @pytest.mark.parametrize("name", [name for name in LINEAR if name != golden.ENSEMBLE])

@@ -38,7 +38,7 @@ SETTINGS = {
         "head_rate": 1e-2,
         "checkpoint_steps": 3,
     },
-    "label_text": {"first_share": 0.5},
+    "phases": {"first_share": 0.5},
 }
 N_TRAIN, N_TEST = 240, 80
 
@@ -363,12 +363,13 @@ class TestErrors:
     def test_tied_phases_need_words_and_rows(self, refused, parts):
         said = refused("inceptionxml-lf", f"label_text.parts={json.dumps(parts)}")
         assert (
-            f"label_text.parts: found {parts} with phases=tied; expected free beside words" in said
+            f"label_text.parts: found {parts} with phases.kind=tied; expected free beside words"
+            in said
         )
 
     @pytest.mark.parametrize(("method", "settings", "kind", "needs"), [
         ("cascadexml", ['label_text.parts=["text", "free"]'], "transformer", "label_text.parts=['text', 'free']"),
-        ("cascadexml", ["label_text.phases=surrogate"], "transformer", "surrogate phases"),
+        ("cascadexml", ["phases.kind=surrogate"], "transformer", "surrogate phases"),
         ("inceptionxml", ['label_text.parts=["text"]'], "inception", "label_text.parts=['text']"),
         ("astec", ["encoder.kind=cnn"], "cnn", "surrogate phases"),
     ])  # fmt: skip
@@ -387,9 +388,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("share", [0, 1, 1.5])
     def test_a_first_phase_that_leaves_nothing_or_has_nothing(self, refused, share):
-        assert "label_text.first_share" in refused(
-            "inceptionxml-lf", f"label_text.first_share={share}"
-        )
+        assert "phases.first_share" in refused("inceptionxml-lf", f"phases.first_share={share}")
 
     def test_a_part_twice(self, refused):
         assert "expected each at most once" in refused("decaf", 'label_text.parts=["text", "text"]')

@@ -36,7 +36,7 @@ SETTINGS = {
         {"cascade": {"last_level": "full"}, "encoder": {**ENCODER, "kind": "bag"}},
     ),
     "decaf": ("decaf", {"tree": {"levels": [7]}}),
-    "eclare": ("eclare", {"tree": {"levels": [7]}, "label_text": {"shortlist": 20}}),
+    "eclare": ("eclare", {"tree": {"levels": [7]}, "phases": {"shortlist": 20}}),
 }
 TRAINING = {
     "epochs": 8,
@@ -210,7 +210,7 @@ def test_words_alone_make_the_classifier(fitted):
 
 
 def test_the_nodes_of_new_labels_are_made_like_those_of_centroids(fitted):
-    if fitted.config.label_text.phases != "surrogate":
+    if fitted.config.phases.kind != "surrogate":
         pytest.skip("has clusters, or none")
     ranker = fitted.model.network
     rng = np.random.default_rng(0)

@@ -2,9 +2,11 @@
 
 from longtail.config.networks import (
     ENCODER_KINDS,
+    Attention,
     Cascade,
     Encoder,
     LabelText,
+    Phases,
     Recursive,
     Training,
 )
@@ -38,6 +40,7 @@ from longtail.config.structs import (
 
 __all__ = [
     "ENCODER_KINDS",
+    "Attention",
     "Calibration",
     "Cascade",
     "Config",
@@ -47,6 +50,7 @@ __all__ = [
     "LabelFeatures",
     "LabelText",
     "Neighbours",
+    "Phases",
     "Ranker",
     "Recursive",
     "Search",

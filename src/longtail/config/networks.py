@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from longtail.config.stage import Count, NotNegative, Positive, Stage, check_levels
 
-__all__ = ["ENCODER_KINDS", "Cascade", "Encoder", "LabelText", "Recursive", "Training"]
+__all__ = [
+    "ENCODER_KINDS",
+    "Attention",
+    "Cascade",
+    "Encoder",
+    "LabelText",
+    "Phases",
+    "Recursive",
+    "Training",
+]
 
 
 # what `encoder.kind` may be, each with its class as ``module:object``;
@@ -184,7 +194,18 @@ class LabelText(Stage, frozen=True):
     combine: Annotated[
         Literal["attention", "sum"], Meta(description="how the parts become one classifier")
     ] = "attention"
-    phases: Annotated[
+
+    def __post_init__(self) -> None:
+        if len(set(self.parts)) != len(self.parts):
+            raise ValueError(f"parts: found {list(self.parts)}; expected each at most once")
+
+
+class Phases(Stage, frozen=True):
+    """The phases of a training: one; or two, as those of InceptionXML-LF, or of Astec, DECAF and
+    ECLARE.
+    """
+
+    kind: Annotated[
         Literal["one", "tied", "surrogate"],
         Meta(
             description="one training; first without rows of their own, then on new clusters; or first on clusters "
@@ -208,10 +229,6 @@ class LabelText(Stage, frozen=True):
     shortlist: Annotated[
         Count, Meta(description="surrogate: nearest labels that are scored for a document")
     ] = 500
-
-    def __post_init__(self) -> None:
-        if len(set(self.parts)) != len(self.parts):
-            raise ValueError(f"parts: found {list(self.parts)}; expected each at most once")
 
 
 class Recursive(Stage, frozen=True):
@@ -274,9 +291,51 @@ class Recursive(Stage, frozen=True):
 
     def __post_init__(self) -> None:
         check_levels(self.levels)
-        if self.epochs and self.steps:
-            found = f"steps: found {list(self.steps)} beside epochs={list(self.epochs)}"
-            raise ValueError(f"{found}; expected one of them, the other []")
+        _check_lengths(self.epochs, self.steps)
+
+
+class Attention(Stage, frozen=True):
+    """AttentionXML: a network for each level of a label tree, trained one after the other."""
+
+    levels: Annotated[
+        tuple[Count, ...],
+        Meta(
+            description="nodes of each level above the labels in the network's tree; empty: tree.levels, or by size"
+        ),
+    ] = ()
+    last_level: Annotated[
+        Literal["shortlist", "full"],
+        Meta(
+            description="labels are scored below the best nodes; or all of them, without a tree where levels are empty"
+        ),
+    ] = "shortlist"
+    epochs: Annotated[
+        tuple[Count, ...],
+        Meta(
+            description="passes over the documents on each level; empty = training.epochs, equal parts"
+        ),
+    ] = ()
+    steps: Annotated[
+        tuple[Count, ...],
+        Meta(description="optimiser steps on each level, in place of epochs; empty = epochs"),
+    ] = ()
+    warmup_steps: Annotated[
+        int,
+        Meta(
+            ge=0, description="optimiser steps of warm-up on each level; 0 = a tenth of its steps"
+        ),
+    ] = 0
+    shortlist: Annotated[
+        int,
+        Meta(ge=0, description="nodes of a level whose children are scored on the next one (C)"),
+    ] = 64
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout of the LSTM's states (H)")] = (
+        0.0
+    )
+
+    def __post_init__(self) -> None:
+        check_levels(self.levels)
+        _check_lengths(self.epochs, self.steps)
 
 
 class Training(Stage, frozen=True):
@@ -346,3 +405,10 @@ class Training(Stage, frozen=True):
     checkpoint_steps: Annotated[
         int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")
     ] = 1000
+
+
+def _check_lengths(epochs: Sequence[int], steps: Sequence[int]) -> None:
+    """Raise ValueError where both epochs and optimiser steps of the levels are set."""
+    if epochs and steps:
+        problem = f"steps: found {list(steps)} beside epochs={list(epochs)}"
+        raise ValueError(f"{problem}; expected one of them, the other []")

@@ -33,7 +33,14 @@ __all__ = [
 ]
 
 
-_MOVED = {"recursive.loss": "training.loss"}  # settings of before, and their names of now
+# settings of before, and their names of now
+_MOVED = {
+    "label_text.first_rate": "phases.first_rate",
+    "label_text.first_share": "phases.first_share",
+    "label_text.phases": "phases.kind",
+    "label_text.shortlist": "phases.shortlist",
+    "recursive.loss": "training.loss",
+}
 # settings of before, and the options in their place
 _REMOVED = {"training.tensorboard": "--log-to tensorboard[:DIR]"}
 

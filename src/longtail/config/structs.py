@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
+from longtail.config.networks import (
+    Attention,
+    Cascade,
+    Encoder,
+    LabelText,
+    Phases,
+    Recursive,
+    Training,
+)
 from longtail.config.stage import Count, NotNegative, Positive, Stage, check_levels
 
 __all__ = [
@@ -334,7 +342,9 @@ class Config(Stage, frozen=True):
     encoder: Encoder = Encoder()
     cascade: Cascade = Cascade()
     label_text: LabelText = LabelText()
+    phases: Phases = Phases()
     recursive: Recursive = Recursive()
+    attention: Attention = Attention()
     training: Training = Training()
     ranker: Ranker = Ranker()
     forest: Forest = Forest()

@@ -89,7 +89,8 @@ def surrogate(**label_text: Any) -> dict[str, dict[str, Any]]:
     """
     return {
         "cascade": {"label_rows": "centroid", "dropout": [0.0, 0.0]},  # the encoder has its own
-        "label_text": {"phases": "surrogate", "first_share": 0.6, **label_text},
+        "label_text": label_text,
+        "phases": {"kind": "surrogate", "first_share": 0.6},
         "training": {"epochs": 40, "encoder_rate": 2e-2, "head_rate": 5e-3},
     }
 
@@ -298,7 +299,6 @@ CATALOGUE = [
         settings=on_words(
             "lstm",
             encoder={"max_tokens": 128},
-            recursive={"shortlist": 64, "dropout": 0.0},
             training={
                 "epochs": 24,
                 "head_optimiser": "adamw",
@@ -335,7 +335,9 @@ CATALOGUE = [
             "shortlist of clusters",
         ),
         settings=on_words(
-            "routed-inception", label_text={"parts": ["text", "graph", "free"], "phases": "tied"}
+            "routed-inception",
+            label_text={"parts": ["text", "graph", "free"]},
+            phases={"kind": "tied"},
         ),
         network="cascade",
     ),

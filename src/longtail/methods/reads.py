@@ -32,6 +32,18 @@ _LABEL_GRAPH = frozenset(
 )
 
 
+# settings that the methods of a network have in another group, where they may be looked for
+_ELSEWHERE = {
+    "cascade.last_level": "attention.last_level",
+    "cascade.levels": "attention.levels",
+    "recursive.dropout": "attention.dropout",
+    "recursive.epochs": "attention.epochs",
+    "recursive.shortlist": "attention.shortlist",
+    "recursive.steps": "attention.steps",
+    "recursive.warmup_steps": "attention.warmup_steps",
+}
+
+
 def settings_read(config: Config) -> frozenset[str]:
     """Return the groups and single settings that the method reads, some of them only together with
     certain values of others.
@@ -78,6 +90,9 @@ def method_toml(config: Config, sources: Mapping[str, str] | None = None) -> str
 def unread_message(path: str, config: Config) -> str:
     """Return the message about a setting that the method of ``config`` does not read."""
     ways = ["leave it out"]
+    elsewhere = _ELSEWHERE.get(path)
+    if elsewhere and is_read(elsewhere, settings_read(config)):
+        ways.append(f"set {elsewhere} in its place")
     others = {
         "features=cat": replace(config, features="cat"),
         "gandalf.use=true": replace(config, gandalf=replace(config.gandalf, use=True)),

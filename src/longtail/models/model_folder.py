@@ -27,6 +27,13 @@ from longtail.store.tensors import check_kinds
 __all__ = ["load_model", "save_model"]
 
 _GRAPH = "label-graph.safetensors"
+# settings of ``phases`` by the names that they had in ``label_text``
+_PHASES = {
+    "first_rate": "first_rate",
+    "first_share": "first_share",
+    "phases": "kind",
+    "shortlist": "shortlist",
+}
 
 
 def save_model(
@@ -140,7 +147,8 @@ def _config(folder: Folder) -> Config:
 
     Models trained before there was ``normalise_features`` took given features as they were.
     ``recursive.loss`` is ``training.loss`` now, for the networks that read it;
-    ``training.tensorboard`` is no longer a setting."""
+    ``training.tensorboard`` is no longer a setting. The phases of a training were in
+    ``label_text``, and the settings of AttentionXML in ``recursive`` and ``cascade``."""
     load_plugins()  # their methods and encoders are known by name
     config = folder.read_json("config.json", Config, _upgraded)
     if config.method not in METHODS:
@@ -164,6 +172,13 @@ def _upgraded(settings: Any) -> Any:
     if isinstance(training, dict):  # --log-to tensorboard has taken its place
         training = {name: value for name, value in training.items() if name != "tensorboard"}
         upgraded["training"] = training
+    label_text = settings.get("label_text")
+    if isinstance(label_text, dict) and "phases" not in settings:
+        names = label_text.keys() & _PHASES.keys()
+        upgraded["phases"] = {_PHASES[name]: label_text[name] for name in names}
+        upgraded["label_text"] = {
+            name: value for name, value in label_text.items() if name not in _PHASES
+        }
     entry = METHODS.get(str(settings.get("method")))
     if entry is not None and entry.network:
         upgraded = network_family(entry.network).upgraded(upgraded)

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from longtail.config import Config, Training
-from longtail.config import Recursive as Settings
+from longtail.config import Attention, Config, Training
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
 from longtail.networks.attention_family import ATTENTION_HIDDEN
@@ -64,7 +63,7 @@ class AttentionLevel(Resolution):
         encoder: LstmEncoder,
         tree: LabelTree,
         level: int,
-        settings: Settings,
+        settings: Attention,
         training: Training,
         seed: int,
         std: float = _STD,
@@ -329,7 +328,7 @@ def load_attention(
     levels = []
     for t, level_encoder in enumerate(encoders):
         level = AttentionLevel(
-            level_encoder, tree, t, config.recursive, training, config.seed, std=0
+            level_encoder, tree, t, config.attention, training, config.seed, std=0
         )
         _load_level(level, folder.arrays(_file(t)))
         levels.append(level)

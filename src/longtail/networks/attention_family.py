@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["ATTENTION_HIDDEN", "AttentionFamily"]
 
 ATTENTION_HIDDEN = 256  # rows of W_1, the hidden layer
+# settings that earlier versions had in other groups, by group
+_MOVED = {
+    "cascade": ("last_level", "levels"),
+    "recursive": ("dropout", "epochs", "shortlist", "steps", "warmup_steps"),
+}
 
 
 class AttentionFamily(NetworkFamily):
@@ -42,18 +47,12 @@ class AttentionFamily(NetworkFamily):
     name = "attention"
     reads = frozenset(
         {
+            "attention",
             "cascade.classifier",
             "cascade.combine",
-            "cascade.last_level",
-            "cascade.levels",
             "cascade.warm_start",
             "encoder",
             "label_features",
-            "recursive.dropout",
-            "recursive.epochs",
-            "recursive.shortlist",
-            "recursive.steps",
-            "recursive.warmup_steps",
             "training",
             "tree",
         }
@@ -71,26 +70,41 @@ class AttentionFamily(NetworkFamily):
         """Refuse epochs or steps for another number of levels than the tree has."""
         if n_labels is not None:
             n_levels = len(self.widths(config, n_labels))
-            level_lengths(config.recursive, config.training.epochs, n_levels)
+            level_lengths(config.attention, config.training.epochs, n_levels)
 
     def check_processes(self, config: Config) -> None:
         """Refuse to be trained by several processes."""
         raise not_shared(config, "a network that is trained level by level")
 
+    def upgraded(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings with a group ``attention``, which earlier versions had in the groups
+        ``recursive`` and ``cascade``.
+        """
+        if "attention" in settings:
+            return settings
+        moved = dict[str, Any]()
+        for group, names in _MOVED.items():
+            values = settings.get(group)
+            if isinstance(values, dict):
+                moved |= {name: values[name] for name in names if name in values}
+        if moved.get("last_level") == "auto":  # had the same effect
+            moved["last_level"] = "shortlist"
+        return {**settings, "attention": moved}
+
     def inputs(self, config: Config) -> Inputs:
         """Return the settings of the levels."""
-        return settings_in("recursive")
+        return settings_in("attention")
 
     def level_inputs(self) -> Inputs:
         """Return the settings that :meth:`levels` reads."""
-        return settings_in("cascade.last_level", "cascade.levels")
+        return settings_in("attention.last_level", "attention.levels")
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
-        """Return ``cascade.levels``, else those of ``tree.levels``, else as the number of labels
+        """Return ``attention.levels``, else those of ``tree.levels``, else as the number of labels
         asks.
         """
-        levels = config.cascade.levels or config.tree.levels
-        return levels or word_widths(n_labels, config.cascade.last_level)
+        levels = config.attention.levels or config.tree.levels
+        return levels or word_widths(n_labels, config.attention.last_level)
 
     def fit(self, run: NetworkRun) -> NeuralRanker:
         """Train one level after the other; each is two stages."""
@@ -120,8 +134,8 @@ class AttentionFamily(NetworkFamily):
     def plan(self, shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
         """Return the plan of a network per level."""
         widths = self.widths(config, sizes.n_labels)
-        passes = level_passes(sizes, config, len(widths), last=1)
-        kept = config.recursive.shortlist + ceil(sizes.true_labels)
+        passes = level_passes(config.attention, sizes, config.training, len(widths), last=1)
+        kept = config.attention.shortlist + ceil(sizes.true_labels)
         scored = scored_nodes(widths, [kept] * (len(widths) - 1))
         nodes = sum(number * times for number, times in zip(scored, passes, strict=False))
         # α_tl, and the sum of W_1 H_t that they weigh
@@ -141,4 +155,4 @@ class AttentionFamily(NetworkFamily):
 
     def tuning_space(self, config: Config) -> Sequence[str]:
         """Return dropout."""
-        return ("recursive.dropout=0..0.6",)
+        return ("attention.dropout=0..0.6",)

@@ -42,7 +42,7 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     levels = list[AttentionLevel]()
     chosen: Nodes | None = None
     # as many epochs for each level: it is the first that takes long to learn where to attend
-    lengths = level_lengths(run.config.recursive, run.config.training.epochs, tree.n_levels, last=1)
+    lengths = level_lengths(run.config.attention, run.config.training.epochs, tree.n_levels, last=1)
     for t, length in enumerate(lengths):
         with logged_stage(f"level {t + 1} of {tree.n_levels}, network") as note:
             levels.append(training.trained(levels, chosen, length))
@@ -78,7 +78,7 @@ class _LevelTraining:
             encoder,
             self.run.tree,
             t,
-            config.recursive,
+            config.attention,
             config.training,
             config.seed,
             loss=self.run.loss,
@@ -100,10 +100,9 @@ class _LevelTraining:
     ) -> None:
         """Train one level; its nodes are measured as the levels above find them."""
         t = level.level
-        seed = self.run.config.seed + t
-        batches = Batches(
-            self.run.tokens, self.matrices[t], self.run.config.training.batch_size, seed
-        )
+        config = self.run.config
+        seed = config.seed + t
+        batches = Batches(self.run.tokens, self.matrices[t], config.training.batch_size, seed)
         if self.validation is None:
             validate = None
         else:
@@ -111,7 +110,7 @@ class _LevelTraining:
         fit(
             level,
             batches,
-            level_training(self.run.config, t, length, len(batches)),
+            level_training(config.training, config.attention, length, len(batches)),
             seed=seed,
             checkpoints=self.run.checkpoints(t),
             validate=validate,
@@ -129,7 +128,7 @@ class _LevelTraining:
     @property
     def _most(self) -> int:
         """C: the number of nodes of a level with candidates below them, beside the true ones."""
-        return max(self.run.config.recursive.shortlist, 1)
+        return max(self.run.config.attention.shortlist, 1)
 
     def chosen(self, levels: Sequence[AttentionLevel]) -> Nodes:
         """Return (n, C) the best nodes of the last of ``levels`` for each document, whose children

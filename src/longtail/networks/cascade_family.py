@@ -72,7 +72,9 @@ class CascadeFamily(NetworkFamily):
     """CascadeXML, LightXML, and the methods with encoders on vectors of words."""
 
     name = "cascade"
-    reads = frozenset({"cascade", "encoder", "label_features", "label_text", "training", "tree"})
+    reads = frozenset(
+        {"cascade", "encoder", "label_features", "label_text", "phases", "training", "tree"}
+    )
     ranks = True
 
     def check(self, config: Config) -> None:
@@ -81,22 +83,23 @@ class CascadeFamily(NetworkFamily):
         """
         encoder = encoder_of(config)
         text = config.label_text
+        phases = config.phases.kind
         if encoder.name == "lstm":
             problem = f"encoder.kind: found lstm with {config.method}"
             raise ConfigError(f"{problem}; expected another, or the method attentionxml")
-        if text.phases == "surrogate":
+        if phases == "surrogate":
             _check_surrogate(config)
             reader = "surrogate phases"
         else:
             reader = f"label_text.parts={list(text.parts)}"
-        reads_label_words = text.phases == "surrogate" or text.parts != ("free",)
+        reads_label_words = phases == "surrogate" or text.parts != ("free",)
         if reads_label_words and not encoder.reads_label_words:
             expected = " or ".join(kind.name for kind in encoder_kinds() if kind.reads_label_words)
             raise ConfigError(
                 f"encoder.kind: found {encoder.name} with {reader}; expected {expected}"
             )
-        if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
-            problem = f"label_text.parts: found {list(text.parts)} with phases=tied"
+        if phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
+            problem = f"label_text.parts: found {list(text.parts)} with phases.kind=tied"
             raise ConfigError(f"{problem}; expected free beside words")
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
@@ -106,7 +109,7 @@ class CascadeFamily(NetworkFamily):
         if not encoder_of(config).reads_words:
             depth = encoder_shape(encoder_folder(config.encoder.name)).depth
             check_depth(config.cascade.layers, depth)
-        if config.label_text.phases != "one":  # phases have trees of their own
+        if config.phases.kind != "one":  # phases have trees of their own
             return
         levels = config.cascade.levels or config.tree.levels
         if n_labels is not None:
@@ -116,7 +119,7 @@ class CascadeFamily(NetworkFamily):
 
     def check_processes(self, config: Config) -> None:
         """Refuse classifiers of label words, phases, and encoders that are not shared."""
-        if config.label_text.parts != ("free",) or config.label_text.phases != "one":
+        if config.label_text.parts != ("free",) or config.phases.kind != "one":
             raise not_shared(config, "classifiers of label words or phases")
         last_level = config.cascade.last_level
         if config.training.loss == "decoupled-softmax" and last_level != "shortlist":
@@ -136,7 +139,7 @@ class CascadeFamily(NetworkFamily):
 
     def inputs(self, config: Config) -> Inputs:
         """Return the settings but for those that are read after the training."""
-        inputs = settings_in("cascade", "label_text") - _AFTER_TRAINING
+        inputs = settings_in("cascade", "label_text", "phases") - _AFTER_TRAINING
         if "graph" in config.label_text.parts:
             inputs |= GRAPH_INPUTS
         return inputs
@@ -144,7 +147,7 @@ class CascadeFamily(NetworkFamily):
     def level_inputs(self) -> Inputs:
         """Return the settings that :meth:`levels` and :meth:`tree_settings` read."""
         cascade = settings_in("cascade.last_level", "cascade.levels", "cascade.merge")
-        return cascade | settings_in("encoder.kind", "label_text.phases")
+        return cascade | settings_in("encoder.kind", "phases.kind")
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return ``cascade.levels``, else those of the linear classifiers' tree, else as the number
@@ -156,7 +159,7 @@ class CascadeFamily(NetworkFamily):
         if levels:
             return levels
         if encoder_of(config).reads_words:
-            return word_widths(n_labels, cascade.last_level, config.label_text.phases)
+            return word_widths(n_labels, cascade.last_level, config.phases.kind)
         if cascade.merge == "concat":
             return cluster_widths(n_labels, cascade.last_level)
         return level_widths(n_labels)
@@ -213,7 +216,7 @@ class CascadeFamily(NetworkFamily):
         elif cascade.label_rows == "centroid":
             texts = sizes.documents
         stages: tuple[str, ...] = ("network-0", "network-1")
-        if config.label_text.phases == "one":
+        if config.phases.kind == "one":
             stages = ("network",)
         return NetworkPlan(
             tree=widths,
@@ -256,9 +259,9 @@ def ranking_settings(config: Config, n_labels: int) -> Cascade:
     """Return how the trained network ranks: where a surrogate came first, labels among the nearest
     ones.
     """
-    if config.label_text.phases != "surrogate":
+    if config.phases.kind != "surrogate":
         return config.cascade
-    kept = (min(config.label_text.shortlist, n_labels),)
+    kept = (min(config.phases.shortlist, n_labels),)
     return replace(config.cascade, layers=((1,), (2,)), shortlist=kept, last_level="shortlist")
 
 

@@ -48,7 +48,7 @@ def fit_cascade(run: NetworkRun) -> CascadeRanker:
     """
     training = _CascadeTraining(run)
     train = {"one": training.in_one_phase, "tied": training.tied, "surrogate": training.surrogate}
-    ranker = train[run.config.label_text.phases]()
+    ranker = train[run.config.phases.kind]()
     ranker.compose_label_head()  # from here on a label's words cost nothing
     return ranker.freeze()
 
@@ -207,7 +207,7 @@ class _CascadeTraining:
         its own.
         """
         config = self.run.config
-        settings = config.label_text
+        settings = config.phases
         epochs = phase_epochs(settings.first_share, config.training.epochs)
         first = replace_settings(config.training, epochs=epochs[0])
         if settings.first_rate:

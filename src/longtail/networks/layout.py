@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, log2
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from longtail.config import Config, Recursive
+from longtail.config import Attention, Recursive, Training
 from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MANY_LABELS",
     "LevelLength",
+    "LevelSettings",
     "cluster_widths",
     "documents_at_a_time",
     "level_epochs",
@@ -25,6 +26,8 @@ __all__ = [
     "scores_all_labels",
     "word_widths",
 ]
+
+LevelSettings: TypeAlias = Recursive | Attention  # of networks trained level by level
 
 MANY_LABELS = 200_000  # labels from which on the papers use three levels above them
 _CPU_DOCUMENTS = 32  # more take memory, and gain no time
@@ -85,18 +88,18 @@ def documents_at_a_time(micro_batch: int, batch_size: int, on_gpu: bool) -> int:
 
 
 def level_epochs(
-    chosen: tuple[int, ...], epochs: int, n_levels: int, last: int = 3
+    chosen: tuple[int, ...], epochs: int, n_levels: int, last: int = 3, group: str = "recursive"
 ) -> tuple[int, ...]:
     """Return the epochs of each level: those given, else ``epochs`` in all, ``last`` times as many
-    for the last one.
+    for the last one; ``group`` is that of the settings.
     """
     if chosen:
         if len(chosen) != n_levels:
             expected = (
-                f"{n_levels}, as many as are tuned on, or recursive.epochs=[] to have them chosen"
+                f"{n_levels}, as many as are tuned on, or {group}.epochs=[] to have them chosen"
             )
             raise ConfigError(
-                f"recursive.epochs: found numbers for {len(chosen)} levels; expected {expected}"
+                f"{group}.epochs: found numbers for {len(chosen)} levels; expected {expected}"
             )
         return chosen
     share = epochs / (n_levels - 1 + last)
@@ -123,7 +126,7 @@ class LevelLength(NamedTuple):
 
 
 def level_lengths(
-    settings: Recursive, epochs: int, n_levels: int, last: int = 3
+    settings: LevelSettings, epochs: int, n_levels: int, last: int = 3
 ) -> list[LevelLength]:
     """Return how long each level is trained, by the steps or epochs of the settings.
 
@@ -133,35 +136,37 @@ def level_lengths(
         n_levels: Levels that are trained on.
         last: How many times the epochs of another level the last one has, where neither is given.
     """
+    group = type(settings).__name__.lower()
     if settings.steps and len(settings.steps) != n_levels:
-        expected = f"{n_levels}, as many as are tuned on, or recursive.steps=[] to have epochs"
+        expected = f"{n_levels}, as many as are tuned on, or {group}.steps=[] to have epochs"
         raise ConfigError(
-            f"recursive.steps: found numbers for {len(settings.steps)} levels; expected {expected}"
+            f"{group}.steps: found numbers for {len(settings.steps)} levels; expected {expected}"
         )
     if settings.steps:
         return [LevelLength(0, steps) for steps in settings.steps]
-    return [
-        LevelLength(n_epochs) for n_epochs in level_epochs(settings.epochs, epochs, n_levels, last)
-    ]
+    by_level = level_epochs(settings.epochs, epochs, n_levels, last, group)
+    return [LevelLength(n_epochs) for n_epochs in by_level]
 
 
-def level_passes(sizes: DataSizes, config: Config, n_levels: int, last: int) -> tuple[float, ...]:
+def level_passes(
+    settings: LevelSettings, sizes: DataSizes, training: Training, n_levels: int, last: int
+) -> tuple[float, ...]:
     """Return the expected passes over the documents on each level, by the optimiser's steps where
     these are set.
 
     Numbers for another tree, as those of a preset, are taken as they are: training refuses them.
 
     Args:
+        settings: of the levels.
         sizes: of the documents.
-        config: resolved settings.
+        training: of the network.
         n_levels: levels that are trained on.
         last: how many times the epochs of another level the last one has.
     """
-    settings = config.recursive
     if settings.steps:
         documents = max(sizes.documents, 1)
-        return tuple(steps * config.training.batch_size / documents for steps in settings.steps)
-    return settings.epochs or level_epochs((), config.training.epochs, n_levels, last)
+        return tuple(steps * training.batch_size / documents for steps in settings.steps)
+    return settings.epochs or level_epochs((), training.epochs, n_levels, last)
 
 
 def level_stages(n_levels: int) -> tuple[str, ...]:

@@ -12,12 +12,12 @@ import numpy as np
 from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
-from longtail.config import Config, Training
+from longtail.config import Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
 from longtail.networks.base import NetworkRun
-from longtail.networks.layout import LevelLength
+from longtail.networks.layout import LevelLength, LevelSettings
 from longtail.networks.recursive import Matcher, Nodes
 from longtail.networks.training.meter import BEST_BY
 
@@ -26,15 +26,16 @@ __all__ = ["LevelValidation", "level_training"]
 _WARM_UP = 0.1  # of a level, where the settings leave it open; the rest cools down
 
 
-def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch: int) -> Training:
-    """Return the settings of training for level ``t`` by itself, whose optimiser steps an epoch are
+def level_training(
+    training: Training, settings: LevelSettings, length: LevelLength, steps_per_epoch: int
+) -> Training:
+    """Return the settings of training for a level by itself, whose optimiser steps an epoch are
     known.
     """
-    training = config.training
     passes = length.passes(steps_per_epoch)
     warm_up = _WARM_UP * passes
-    if config.recursive.warmup_steps:
-        warm_up = min(config.recursive.warmup_steps / max(steps_per_epoch, 1), passes)
+    if settings.warmup_steps:
+        warm_up = min(settings.warmup_steps / max(steps_per_epoch, 1), passes)
     return replace_settings(
         training,
         epochs=math.ceil(passes),

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from longtail.config import Recursive as Settings
-from longtail.config import Training
+from longtail.config import Recursive, Training
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokens
 from longtail.networks.base import VectorNetwork
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.heads.head import Head, head_settings
+from longtail.networks.layout import LevelSettings
 from longtail.networks.losses import Loss, NodeLoss, loss_named
 from longtail.networks.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.networks.training.stepper import adamw_groups
@@ -47,7 +47,7 @@ class Resolution(LastLayer):
         encoder: TextEncoder,
         tree: LabelTree,
         level: int,
-        settings: Settings,
+        settings: LevelSettings,
         training: Training,
         seed: int,
         std: float = 0.02,
@@ -60,7 +60,7 @@ class Resolution(LastLayer):
             encoder: Θ.
             tree: The label tree.
             level: The level of the tree.
-            settings: Those of XR-Transformer.
+            settings: Those of XR-Transformer, or of AttentionXML.
             training: Says how the encoder and the classifiers are trained.
             seed: Of the random initial classifiers; each level has another one.
             std: Deviation of the initial classifiers, which are normal; with 0, they are still to
@@ -130,9 +130,10 @@ class Resolution(LastLayer):
             totals: ΣR (B, 1).
         """
         positive, negative = loss.weights(relevance.clamp(max=1))
-        if not self.settings.cost_sensitive:
-            return positive, negative
-        return relevance / totals.clamp(min=1), self.settings.alpha * negative
+        settings = self.settings
+        if isinstance(settings, Recursive) and settings.cost_sensitive:
+            return relevance / totals.clamp(min=1), settings.alpha * negative
+        return positive, negative
 
     def scores(
         self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None

@@ -108,7 +108,7 @@ class RecursiveFamily(EncoderFamily):
         widths = self.widths(config, sizes.n_labels)
         settings = config.recursive
         tuned = widths[: tuned_levels(widths, settings.finest)]
-        passes = level_passes(sizes, config, len(tuned), last=3)
+        passes = level_passes(settings, sizes, config.training, len(tuned), last=3)
         kept = settings.shortlist + ceil(sizes.true_labels)
         scored = scored_nodes(tuned, [kept] * (len(tuned) - 1))
         nodes = sum(number * times for number, times in zip(scored, passes, strict=False))

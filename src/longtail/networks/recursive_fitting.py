@@ -122,7 +122,7 @@ class _Level:
         batches = Batches(
             self.run.tokens, positives, config.training.batch_size, config.seed + self.t
         )
-        return level_training(config, self.t, self.length, len(batches)), batches
+        return level_training(config.training, config.recursive, self.length, len(batches)), batches
 
     def output(self, matcher: Matcher, above: _LevelOutput | None) -> _LevelOutput:
         """Return P^(t) and the vectors that the next level's classifiers start from (eq. 7, 11)."""

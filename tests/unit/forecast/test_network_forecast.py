@@ -317,7 +317,7 @@ class TestKinds:
         assert plan.products == 3 * WIDTH * (2 * 4 + 6 * 8)
 
     def test_a_network_a_level(self):
-        given = {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2], "shortlist": 2}}
+        given = {"tree": {"levels": [4]}, "attention": {"epochs": [1, 2], "shortlist": 2}}
         plan = plan_of(SHAPE, DataSizes.of(documents()), configure("attentionxml", None, given))
         assert (plan.tree, plan.width, plan.keeps_classifiers, plan.encoders) == (
             (4, 40),
@@ -362,12 +362,12 @@ class TestKinds:
 
     def test_epochs_for_the_levels_of_a_hierarchy_are_taken_as_they_are(self):
         config = configure(
-            "attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}}
+            "attentionxml", None, {"tree": {"levels": [4]}, "attention": {"epochs": [1, 2, 3]}}
         )
         assert plan_of(SHAPE, DataSizes.of(documents()), config).passes == 3 * 6 + 1
         check_network(documents(), config, {"0": ["a"]})
         with pytest.raises(
-            ConfigError, match=r"recursive\.epochs: found numbers for 3 levels; expected 2, as many"
+            ConfigError, match=r"attention\.epochs: found numbers for 3 levels; expected 2, as many"
         ):
             check_network(documents(), config)
 

@@ -74,7 +74,7 @@ class TestCatalogue:
                 resolved.label_text.parts != ("free",)
             )
             assert (search == "all labels") == (resolved.cascade.last_level == "full")
-            assert (search == "nearest labels") == (resolved.label_text.phases == "surrogate")
+            assert (search == "nearest labels") == (resolved.phases.kind == "surrogate")
         if entry.ranker != "tree" or on_words:
             return
         assert label_features.lower() == resolved.label_features.kind

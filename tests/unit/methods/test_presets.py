@@ -112,11 +112,11 @@ REQUIRED = {
         *WORDS,
         *CLUSTERING,
         "tree.levels",
-        "cascade.last_level",
+        "attention.last_level",
         "cascade.combine",
-        "recursive.epochs",
-        "recursive.shortlist",
-        "recursive.dropout",
+        "attention.epochs",
+        "attention.shortlist",
+        "attention.dropout",
         *(TRAINING - {"training.epochs"}),
     },
 }
@@ -405,11 +405,11 @@ class TestOthers:
     def test_attentionxml(self, name):
         batch, epochs, levels, chosen = YAML[name]
         config = configure("attentionxml", name)
-        assert (config.training.batch_size, config.recursive.epochs) == (batch, epochs)
-        assert (config.tree.levels, config.recursive.shortlist) == (levels, chosen)
+        assert (config.training.batch_size, config.attention.epochs) == (batch, epochs)
+        assert (config.tree.levels, config.attention.shortlist) == (levels, chosen)
         assert (config.training.encoder_rate, config.encoder.max_tokens) == (1e-3, 500)
-        assert config.recursive.dropout == 0.5
-        assert config.cascade.last_level == ("shortlist" if levels else "full")
+        assert config.attention.dropout == 0.5
+        assert config.attention.last_level == ("shortlist" if levels else "full")
 
     @pytest.mark.parametrize("name", TRAIN_SH)
     def test_x_transformer(self, name):

@@ -28,12 +28,29 @@ PRESETS = [(name, preset) for name, entry in METHODS.items() for preset in (None
         ("xr-transformer", {"cascade": {"combine": "never"}}, "xr-transformer does not read"),
         ("cascadexml", {"recursive": {"alpha": 2.0}}, r"\(xr-transformer, x-transformer\)$"),
         ("attentionxml", {"cascade": {"layers": [[1]]}}, "cascade.layers: attentionxml does not"),
+        ("attentionxml", {"cascade": {"levels": [8]}}, "or set attention.levels in its place, or"),
+        ("attentionxml", {"recursive": {"dropout": 0.5}}, "or set attention.dropout in its place"),
         ("xr-linear", {"custom": {"anything": 1}}, "custom.anything: xr-linear does not read"),
     ],
 )
 def test_refused(method, given, message):
     with pytest.raises(ConfigError, match=message):
         configure(method, None, {"seed": 1}, given)
+
+
+@pytest.mark.parametrize(
+    ("setting", "now"),
+    [
+        ("phases", "kind"),
+        ("first_share", "first_share"),
+        ("first_rate", "first_rate"),
+        ("shortlist", "shortlist"),
+    ],
+)
+def test_settings_of_phases_are_refused_by_their_former_names(setting, now):
+    message = rf"^label_text\.{setting}: is now called phases\.{now}; rename it$"
+    with pytest.raises(ConfigError, match=message):
+        configure("astec", None, {"label_text": {setting: 1}})
 
 
 def test_the_default_of_a_setting_is_refused_as_well():

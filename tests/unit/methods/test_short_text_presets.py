@@ -71,13 +71,18 @@ EVERY_METHOD = {
     "calibration": ["method"],
     "gandalf": ["use", "share", "sample", "threshold"],
 }
-TWO_PHASES = ["parts", "combine", "phases", "first_share", "first_rate"]
+CLASSIFIERS = ["parts", "combine"]
+TWO_PHASES = ["kind", "first_share", "first_rate"]
 FAMILY = {
     "inceptionxml": {"cascade": ["layers", "shortlist"]},
-    "inceptionxml-lf": {"cascade": ["layers", "shortlist"], "label_text": TWO_PHASES},
-    "astec": {"label_text": [*TWO_PHASES, "shortlist"]},
-    "decaf": {"label_text": [*TWO_PHASES, "shortlist"]},
-    "eclare": {"label_text": [*TWO_PHASES, "shortlist"]},
+    "inceptionxml-lf": {
+        "cascade": ["layers", "shortlist"],
+        "label_text": CLASSIFIERS,
+        "phases": TWO_PHASES,
+    },
+    "astec": {"label_text": CLASSIFIERS, "phases": [*TWO_PHASES, "shortlist"]},
+    "decaf": {"label_text": CLASSIFIERS, "phases": [*TWO_PHASES, "shortlist"]},
+    "eclare": {"label_text": CLASSIFIERS, "phases": [*TWO_PHASES, "shortlist"]},
 }
 CLUSTERS = dict(zip(DATASETS, (16_384, 32_768, 65_536, 131_072), strict=True))
 PRESETS = [(method, dataset) for method in FAMILY for dataset in DATASETS]
@@ -132,7 +137,7 @@ def test_levels_fit_the_dataset(method, dataset):
         assert config.cascade.layers == level_layers(2, 2)
     if config.cascade.shortlist:
         assert config.cascade.shortlist[0] < clusters
-    assert config.label_text.shortlist < labels
+    assert config.phases.shortlist < labels
 
 
 @ALL_PRESETS
@@ -186,7 +191,7 @@ class TestInceptionXML:
             10,
             0,
         )
-        assert phase_epochs(text.label_text.first_share, text.training.epochs) == (45, 45)
+        assert phase_epochs(text.phases.first_share, text.training.epochs) == (45, 45)
         for config in (plain, text):
             assert config.training.warmup_epochs + config.training.cooldown_epochs == pytest.approx(
                 45
@@ -211,11 +216,11 @@ class TestTwoPhases:
     )
     def test_epochs(self, method, epochs, dataset):
         config = configure(method, dataset)
-        assert phase_epochs(config.label_text.first_share, config.training.epochs) == epochs
+        assert phase_epochs(config.phases.first_share, config.training.epochs) == epochs
 
     def test_rates_of_both_phases(self):
         found = {dataset: configure("astec", dataset) for dataset in DATASETS}
-        assert [own.label_text.first_rate for own in found.values()] == [0.03, 0.005, 0.005, 0.003]
+        assert [own.phases.first_rate for own in found.values()] == [0.03, 0.005, 0.005, 0.003]
         assert [own.training.head_rate for own in found.values()] == [0.001, 0.002, 0.0005, 0.0005]
         assert [own.training.encoder_rate for own in found.values()] == [
             0.001,

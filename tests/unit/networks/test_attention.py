@@ -234,7 +234,7 @@ class TestRank:
 
 N, LABELS = 60, 20
 SETTINGS = {
-    "recursive": {"shortlist": 2, "dropout": 0.0, "epochs": [8, 24]},
+    "attention": {"shortlist": 2, "dropout": 0.0, "epochs": [8, 24]},
     "training": {
         "batch_size": 6,
         "encoder_rate": 0.01,
@@ -285,7 +285,7 @@ def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
         embedder,
         problem.tokens,
         problem.tree,
-        configure("xr-transformer", None, settings),
+        configure("attentionxml", None, settings),
     )
     listeners = [] if log_file is None else [RunLog(log_file)]
     with listening(*listeners):
@@ -374,7 +374,7 @@ class TestTraining:
 
         monkeypatch.setattr(attention_fitting, "fit", seen)
         short, log = (
-            SETTINGS | {"recursive": {"shortlist": 2, "epochs": [2, 1]}},
+            SETTINGS | {"attention": {"shortlist": 2, "epochs": [2, 1]}},
             tmp_path / "log.jsonl",
         )
         ranker = trained(
@@ -394,7 +394,7 @@ class TestTraining:
             ranker.network.encoder.save(folder.path("encoder"))
             save_attention(ranker, folder)
         found = store.open_folder(tmp_path / "model")
-        config = configure("xr-transformer", None, SETTINGS)
+        config = configure("attentionxml", None, SETTINGS)
         encoder = WordEncoder.load(found.path("encoder"))
         loaded = load_attention(found, config, problem.tokeniser, encoder, torch.device("cpu"))
         ours, theirs = (own.search(problem.documents.texts, 4) for own in (ranker, loaded))
@@ -412,7 +412,7 @@ class TestTraining:
         ):
             load_attention(
                 store.open_folder(tmp_path / "model"),
-                configure("xr-transformer", None, SETTINGS),
+                configure("attentionxml", None, SETTINGS),
                 problem.tokeniser,
                 ranker.network.encoder,
                 torch.device("cpu"),

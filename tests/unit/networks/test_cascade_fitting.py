@@ -115,13 +115,13 @@ def within_clusters(tree, rows):
 @pytest.fixture(scope="module")
 def tied():
     with pytest.MonkeyPatch.context() as patch:
-        return phases_of(patch, "inceptionxml-lf", label_text={"first_share": 0.5})
+        return phases_of(patch, "inceptionxml-lf", phases={"first_share": 0.5})
 
 
 @pytest.fixture(scope="module")
 def surrogate():
     settings = {
-        "label_text": {"shortlist": SHORTLIST, "first_share": 0.5},
+        "phases": {"shortlist": SHORTLIST, "first_share": 0.5},
         "cascade": {"dropout": [0.1, 0.2]},
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -133,7 +133,7 @@ def test_the_first_phase_may_have_a_rate_of_its_own(monkeypatch, method):
     run = phases_of(
         monkeypatch,
         method,
-        label_text={"first_rate": 0.03},
+        phases={"first_rate": 0.03},
         training={"epochs": 2, "head_rate": 0.002},
     )
     assert [phase.rates for phase in run.phases] == [(0.03, 0.03), (0.01, 0.002)]
@@ -263,7 +263,7 @@ class TestSurrogate:
     def test_labels_without_clusters(self, monkeypatch):
         """So few that all fit into one node: phase I is on the labels themselves."""
         run = phases_of(
-            monkeypatch, "astec", LabelTree(TREE.order, ()), label_text={"first_share": 0.5}
+            monkeypatch, "astec", LabelTree(TREE.order, ()), phases={"first_share": 0.5}
         )
         assert [phase.network.tables.widths for phase in run.phases] == [
             (N_LABELS,),

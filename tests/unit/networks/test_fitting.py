@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from longtail.config import Cascade
 from longtail.errors import ConfigError
 from longtail.features.encoder_folder import POOLING
 from longtail.methods import configure, network_of
@@ -58,9 +60,17 @@ class TestLevels:
         config = configure(method, None, settings)
         return with_levels(config, n_labels).tree.levels
 
-    @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "inceptionxml", "attentionxml"])
-    def test_own_levels_come_before_those_of_the_classifiers(self, method):
-        own = {"cascade": {"levels": [64, 512]}}
+    @pytest.mark.parametrize(
+        ("method", "group"),
+        [
+            ("cascadexml", "cascade"),
+            ("lightxml", "cascade"),
+            ("inceptionxml", "cascade"),
+            ("attentionxml", "attention"),
+        ],
+    )
+    def test_own_levels_come_before_those_of_the_classifiers(self, method, group):
+        own = {group: {"levels": [64, 512]}}
         other = {"tree": {"levels": [32]}}
         assert self.levels(method, **own) == (64, 512)
         assert self.levels(method, **other) == (32,)
@@ -70,8 +80,9 @@ class TestLevels:
         assert self.levels("cascadexml") == (2**11, 2**14)
 
     def test_of_a_recursive_method_are_its_own(self):
-        settings = {"cascade": {"levels": [64]}, "recursive": {"levels": [16, 128]}}
-        assert self.levels("xr-transformer", **settings) == (16, 128)
+        config = configure("xr-transformer", None, {"recursive": {"levels": [16, 128]}})
+        other = replace(config, cascade=Cascade(levels=(64,)))
+        assert with_levels(other, 100_000).tree.levels == (16, 128)
 
     def test_classifiers_have_their_own_tree_beside_it(self):
         config = configure("cascadexml", None, {"cascade": {"levels": [64, 512]}})

@@ -552,7 +552,7 @@ class TestLayout:
     def test_training_of_a_level(self, recursive, epochs, warm_up):
         config = configure("xr-transformer", None, {"recursive": recursive})
         length = level_lengths(config.recursive, 10, 2)[1]
-        training = level_training(config, 1, length, 20)
+        training = level_training(config.training, config.recursive, length, 20)
         passes = length.steps / 20 if length.steps else length.epochs
         assert (training.epochs, training.warmup_epochs) == (epochs, warm_up)
         assert training.warmup_epochs + training.cooldown_epochs == pytest.approx(passes)

@@ -593,7 +593,7 @@ def test_methods_that_ranks_cannot_share(method, message):
 
 def test_a_sum_of_words_is_not_said_to_normalise():
     with pytest.raises(UsageError, match=r"encoder\.kind=bag, which is not shared yet"):
-        check_method(configure("astec", None, {"label_text": {"phases": "one"}}))
+        check_method(configure("astec", None, {"phases": {"kind": "one"}}))
 
 
 def test_a_normaliser_over_all_labels_is_not_shared():
