@@ -127,7 +127,6 @@ class KnnFamily(RankerFamily):
     """Training and loading of nearest documents."""
 
     name = "knn"
-    reads = frozenset({"custom"})
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse settings of the family before any work is done."""
