@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
-from longtail.config import Cascade
 from longtail.errors import ConfigError
 from longtail.features.encoder_folder import POOLING
 from longtail.methods import configure, network_of
@@ -80,9 +78,8 @@ class TestLevels:
         assert self.levels("cascadexml") == (2**11, 2**14)
 
     def test_of_a_recursive_method_are_its_own(self):
-        config = configure("xr-transformer", None, {"recursive": {"levels": [16, 128]}})
-        other = replace(config, cascade=Cascade(levels=(64,)))
-        assert with_levels(other, 100_000).tree.levels == (16, 128)
+        settings = {"tree": {"levels": [64]}, "recursive": {"levels": [16, 128]}}
+        assert self.levels("xr-transformer", **settings) == (16, 128)
 
     def test_classifiers_have_their_own_tree_beside_it(self):
         config = configure("cascadexml", None, {"cascade": {"levels": [64, 512]}})
