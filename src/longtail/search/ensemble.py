@@ -47,8 +47,9 @@ def mean_scores(
         missing: the score of a label that a member does not have.
     """
     if missing:
-        found = mean_scores([above_missing(member, missing) for member in members], k, weights)
-        return csr_of(found.data + np.float32(missing), found.indices, found.indptr, found.shape[1])
+        above = [above_missing(member, missing) for member in members]
+        means = mean_scores(above, k, weights)
+        return csr_of(means.data + np.float32(missing), means.indices, means.indptr, means.shape[1])
     if weights is None:
         shares = np.full(len(members), 1 / len(members))
     else:

@@ -112,8 +112,8 @@ def tune(
     best = journal.best
     if best is None and journal.ended:
         raise LongtailError(
-            f"all {len(journal.ended)} trials have failed, the last one so: {journal.ended[-1].error}; "
-            "give other settings or another --search"
+            f"all {len(journal.ended)} trials have failed, "
+            f"the last one so: {journal.ended[-1].error}; give other settings or another --search"
         )
     return Tuning(
         metric, tuple(journal.ended), best, None if best is None else configs.of(best.params)
@@ -283,7 +283,10 @@ def _stopped_after(seconds: float | None) -> Iterator[None]:
 
 def _write_best(path: Path, best: Trial, config: Config, metric: str, n_documents: int) -> None:
     value = 0.0 if best.value is None else best.value
-    head = f"# {metric} {100 * value:.2f} % on {n_documents:,} documents, trial {best.number}; longtail {__version__}\n"
+    head = (
+        f"# {metric} {100 * value:.2f} % on {n_documents:,} documents, "
+        f"trial {best.number}; longtail {__version__}\n"
+    )
     use = f"# longtail train TRAIN -o MODEL -c {path.name}\n\n"
     with open_output(path) as file:
         file.write((head + use + method_toml(config)).encode())
@@ -301,12 +304,12 @@ def _line(trial: Trial, trials: int, metric: str, best: Trial | None) -> str:
 
 def _cutoff(metric: str) -> int:
     """Return the k of a metric such as nDCG@5, or name the nearest one."""
-    found = re.fullmatch(r"(.+)@([1-9]\d{0,5})", metric)
-    if found is None:
+    parts = re.fullmatch(r"(.+)@([1-9]\d{0,5})", metric)
+    if parts is None:
         raise UsageError(f"--metric {metric!r}; expected one such as P@1, nDCG@5 or PSP@5")
-    if found[1] not in NAMES:
-        raise UsageError(unknown_name("metric", found[1], NAMES))
-    return int(found[2])
+    if parts[1] not in NAMES:
+        raise UsageError(unknown_name("metric", parts[1], NAMES))
+    return int(parts[2])
 
 
 def _check_optuna() -> None:

@@ -15,7 +15,7 @@ __all__ = ["Asker"]
 
 
 class Asker:
-    """Asks optuna's TPE for settings; what it says hangs on the seed and the trials before alone."""
+    """Suggestions of optuna's TPE; they depend on the seed and the trials before alone."""
 
     def __init__(self, space: Sequence[Dimension], base: Config, journal: Journal) -> None:
         import optuna
@@ -28,8 +28,12 @@ class Asker:
         self._distributions = {
             dimension.path: _distribution(optuna, dimension) for dimension in space
         }
-        own = {setting.path: setting.value for setting in settings(base)}
-        self._first = {d.path: _encoded(d, own[d.path]) for d in space if d.holds(own[d.path])}
+        values = {setting.path: setting.value for setting in settings(base)}
+        self._first = {
+            dimension.path: _encoded(dimension, values[dimension.path])
+            for dimension in space
+            if dimension.holds(values[dimension.path])
+        }
 
     def ask(self, number: int) -> dict[str, Any]:
         """Return the settings of a trial: the method's own in the first one, as far as they are in
@@ -73,7 +77,7 @@ def _encoded(dimension: Dimension, value: Any) -> Any:
     """Return the value as optuna knows it: a choice, which may be a list, as JSON."""
     if isinstance(dimension, Range):
         return value
-    return msgspec.json.encode(dimension.values[dimension.place(value)]).decode()
+    return msgspec.json.encode(dimension.values[dimension.position(value)]).decode()
 
 
 def _decoded(dimension: Dimension, value: Any) -> Any:
