@@ -1,4 +1,9 @@
-"""Parquet with the columns of a CSV, read in batches and written in row groups."""
+"""Parquet with the columns of a CSV, read in batches and written in row groups.
+
+Column chunks are found by the footer, read without pyarrow, which ends the whole process where a
+damaged footer disagrees with itself. The footer is one struct in Thrift's compact protocol, see
+parquet.thrift in apache/parquet-format.
+"""
 
 from __future__ import annotations
 
@@ -174,6 +179,8 @@ def write_parquet(dataset: Dataset, path: Path | str) -> None:
             cells["id"] = [dataset.document_id(row) for row in rows]
             writer.write_batch(arrow.record_batch([cells[name] for name in columns], schema=schema))
 
+
+# The footer of a Parquet file
 
 _MAGIC = b"PAR1"
 # fields of FileMetaData, RowGroup and ColumnChunk

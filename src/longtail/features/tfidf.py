@@ -1,5 +1,10 @@
 """Text to sparse features: n-grams of words or characters, weighted by tf-idf as scikit-learn
 defines it.
+
+To fit a block, n-grams are counted in blocks of text, merged, chosen and put in order. Blocks of
+text and shards of hashes are worked on side by side. Which n-grams are kept and their columns
+follow from the texts alone, so the bytes never depend on the size of blocks or the number of
+threads.
 """
 
 from __future__ import annotations
@@ -183,6 +188,8 @@ def _copy_rows(
 
     deque(pool.run(copy, range(len(rows))), maxlen=0)
 
+
+# Fitting a block: count, merge, choose and order n-grams
 
 R = TypeVar("R")
 # ends from 0 on, columns, values

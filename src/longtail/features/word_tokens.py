@@ -1,5 +1,6 @@
 """A vocabulary of whole words, made from texts: the tokeniser of encoders that learn a vector for
-each word.
+each word; and pretrained vectors of words: files of GloVe or word2vec as text, and the token
+vectors of an encoder.
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
     while block := list(islice(remaining, _TEXTS)):
         yield block
 
+
+# Pretrained vectors of words
 
 # as BERT and its kin, T5 and newer ones, XLNet and DistilBERT, GPT-2 call their token vectors
 _KEYS = ("word_embeddings.weight", "embed_tokens.weight", "word_embedding.weight", "wte.weight")

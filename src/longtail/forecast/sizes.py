@@ -1,5 +1,5 @@
-"""The sizes of a dataset that a forecast is made from: counted in documents, or as a paper has
-published them.
+"""The sizes of a dataset that a forecast is made from, counted in documents or as a paper has
+published them, and the shape of the encoder that reads the documents.
 """
 
 from __future__ import annotations
@@ -289,6 +289,8 @@ def _joined(numbers: Distribution, value: float, count: float) -> Distribution:
         np.append(numbers.values, value)[order], np.append(numbers.counts, count)[order]
     )
 
+
+# The shape of an encoder
 
 _WORDS = 40.0  # different ones in a text of n words: these times √n
 
