@@ -1,4 +1,7 @@
-"""A model as a folder: written whole or not at all, read without a copy."""
+"""A model as a folder: written whole or not at all, read without a copy.
+
+An ensemble is one model folder, with each member in a model folder inside it.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ from longtail.store.tensors import check_kinds
 __all__ = ["load_model", "save_model"]
 
 _GRAPH = "label-graph.safetensors"
+_ENSEMBLE = "ensemble.json"  # only folders of ensembles have it
 
 
 def save_model(
@@ -39,7 +43,7 @@ def save_model(
     ``check`` is called with the complete folder of a model before it replaces an older one.
     """
     if isinstance(model, Ensemble):
-        return save_ensemble(model, path, save_model)
+        return _save_ensemble(model, path)
     with write_folder(path, config_hash=content_hash(model.config), check=check) as folder:
         folder.write_json("config.json", model.config)
         write_parts(model, folder)
@@ -73,8 +77,8 @@ def load_model(
     else:
         folder = open_model_folder(path, shards)
     try:
-        if ENSEMBLE in folder.files:
-            return read_ensemble(folder, lambda member: _read(member, device))
+        if _ENSEMBLE in folder.files:
+            return _read_ensemble(folder, device)
         return _read(folder, device, shards)
     except ModelFolderError as error:
         message = str(error)
@@ -212,7 +216,7 @@ def _check_widths(vectoriser: TfIdf | None, rankers: Sequence[Ranker], facts: Fa
         )
 
 
-ENSEMBLE = "ensemble.json"  # only folders of ensembles have it
+# Ensembles
 
 
 class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,9 +231,7 @@ class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     members: Annotated[tuple[_Member, ...], Meta(min_length=2)]
 
 
-def save_ensemble(
-    ensemble: Ensemble, path: str | Path, save_member: Callable[[Model, Path], None]
-) -> None:
+def _save_ensemble(ensemble: Ensemble, path: str | Path) -> None:
     """Write the ensemble with its members in one folder; the files of a member that has some are
     copied as they are.
     """
@@ -237,13 +239,13 @@ def save_ensemble(
     described = _Described(ensemble.fusion, members)
     configs = [member.config for member in ensemble.members]
     with write_folder(path, config_hash=content_hash([described, configs])) as folder:
-        folder.write_json(ENSEMBLE, described)
+        folder.write_json(_ENSEMBLE, described)
         write_parts(ensemble, folder)
         for number, (member, files) in enumerate(
             zip(ensemble.members, ensemble.folders, strict=True)
         ):
             if files is None:
-                save_member(member, folder.path(_member_path(number)))
+                save_model(member, folder.path(_member_path(number)))
             else:
                 _copy(files, folder, _member_path(number))
         folder.write_bytes("README.md", _ensemble_card(ensemble).encode())
@@ -264,19 +266,19 @@ def _copy(source: Folder, target: FolderWriter, path: str) -> None:
         target.write_bytes(f"{path}/{MANIFEST}", content)
 
 
-def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ensemble:
+def _read_ensemble(folder: Folder, device: str) -> Ensemble:
     """Return the ensemble of a verified folder, its members read one after another."""
-    described = folder.read_json(ENSEMBLE, _Described)
+    described = folder.read_json(_ENSEMBLE, _Described)
     parts = read_parts(folder)
     paths = map(_member_path, range(len(described.members)))
     folders = tuple(map(folder.inside, paths))
-    members = tuple(map(read_member, folders))
+    members = tuple(_read(member, device) for member in folders)
     for member in members:
         if not all(label in parts.labels for label in member.labels.ids):
-            raise ValueError(f"{ENSEMBLE}: a member has labels that are not those of the ensemble")
+            raise ValueError(f"{_ENSEMBLE}: a member has labels that are not those of the ensemble")
     weights = tuple(member.weight for member in described.members)
     if abs(sum(weights) - 1) > 1e-6:
-        raise ValueError(f"{ENSEMBLE}: found weights of sum {sum(weights):g}; expected 1")
+        raise ValueError(f"{_ENSEMBLE}: found weights of sum {sum(weights):g}; expected 1")
     return Ensemble(
         Config(method=METHOD),
         parts.labels,

@@ -1,5 +1,5 @@
 """The ranker of one level: weights of all its nodes, one chunk for the children of each parent,
-packed for search.
+packed for search, and checked before kernels read it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several rankings of the same documents as one."""
+"""Several rankings of the same documents as one, and weights fitted on documents with labels."""
 
 from __future__ import annotations
 
@@ -107,6 +107,8 @@ def in_order(ranked: sparse.csr_array, values: NDArray[np.float64]) -> sparse.cs
     values = values * (1 - _TIE * places_in_rows(ranked))
     return csr_of(values.astype(np.float32), ranked.indices, ranked.indptr, ranked.shape[1])
 
+
+# Weights of the members
 
 FITTED = (1, 3, 5)  # weights are those with the best P@1 + P@3 + P@5
 

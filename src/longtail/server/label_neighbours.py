@@ -1,4 +1,6 @@
-"""Related labels and example documents of a label."""
+"""Related labels and example documents of a label, and search for labels by parts of their ids,
+names and aliases, with suggestions for misspellings.
+"""
 
 from __future__ import annotations
 
@@ -123,6 +125,8 @@ def _beginning(text: str) -> str:
         return text
     return f"{text[: _EXAMPLE_CHARACTERS - 1]}…"
 
+
+# Search
 
 _BETWEEN = "\n"  # before and after every id, name and alias; no query contains it
 _BLOCK = 1 << 16  # labels

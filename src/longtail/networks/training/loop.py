@@ -277,6 +277,12 @@ def _mean_precision(valid: Mapping[str, float | None]) -> float:
     return fmean(values)
 
 
+# The mean of a network's weights over the last steps of a run, which generalises better than the
+# last weights.
+#
+# Izmailov et al. 2018, Averaging Weights Leads to Wider Optima and Better Generalization (SWA,
+# algorithm 1): w_SWA ← (w_SWA · n_models + w) / (n_models + 1).
+
 # at most, in a run: neighbouring steps tell the mean little, and each costs a pass over all weights
 _UPDATES = 100
 
