@@ -193,7 +193,7 @@ def predict(
 ) -> None:
     """Predict the labels of documents, as JSON lines {"id", "labels", "scores"}."""
     from longtail.data.output import check_apart, check_output
-    from longtail.scale.prediction import prediction_job
+    from longtail.scale.training import prediction_job
 
     check_output(output)  # now, not after hours of predicting
     check_apart(output, data, features)
