@@ -23,17 +23,14 @@ from longtail.networks.heads import full_head
 from longtail.networks.heads.full_head import Targets
 from longtail.networks.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.networks.heads.random_rows import draw_xavier
+from longtail.networks.heads.records import LossRecord, Record, RowGradients, update_by
 from longtail.networks.heads.updates import (
     BETA1,
     EPSILON,
     HeadRows,
-    LossRecord,
     Optimiser,
-    Record,
-    RowGradients,
     new_state,
     sum_dtype,
-    update_by,
 )
 from longtail.networks.losses import NodeLoss
 
