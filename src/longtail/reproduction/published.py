@@ -1,4 +1,5 @@
-"""Published datasets and tables: the data files of this package as structs.
+"""Published datasets and tables: the data files of this package as structs; and the documents of
+an experiment, read in the published layout and compared with published sizes.
 
 ``datasets.toml`` has the datasets with their published sizes, ``papers.toml`` the papers, and each
 file in ``tables/`` a table with the numbers as printed. Rows and columns of a table have the keys
@@ -44,6 +45,8 @@ __all__ = [
     "read_papers",
     "read_tables",
 ]
+
+log = logging.getLogger("longtail")
 
 _FOLDER = files("longtail.reproduction")
 _NOT_RUN = "-"
@@ -218,7 +221,7 @@ def _keys(part: Keys) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-log = logging.getLogger("longtail")
+# Documents of an experiment
 
 _FILTER = "filter_labels_test.txt"
 _SHARE_SEED = 0  # the same share on every machine

@@ -1,4 +1,8 @@
-"""A serving process: loads the model, runs the application in uvicorn, handles signals."""
+"""A serving process: loads the model, runs the application in uvicorn, handles signals.
+
+The application has all endpoints, the page and its documentation, and answers errors as problem
+details.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +147,8 @@ def _serve(
     http.run(sockets=[listening])
     log.info("stopped")
 
+
+# The application
 
 _HERE = Path(__file__).parent
 _TYPES = {

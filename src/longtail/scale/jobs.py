@@ -1,4 +1,8 @@
-"""`longtail train` in one process, in several that torchrun has started, or with workers of Ray."""
+"""Training and prediction of the command line, in one process or many.
+
+`longtail train` runs in one process, in several that torchrun has started, or with workers of Ray;
+`longtail predict` in this process, with some shards of a model, or with workers of Ray.
+"""
 
 from __future__ import annotations
 
