@@ -75,9 +75,9 @@ def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(trained, tmp_path
 def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
     httpx = pytest.importorskip("httpx")
     pytest.importorskip("fastapi")
+    from longtail.server.app import create_app
     from longtail.server.endpoints import Server
     from longtail.server.reloading import Reloader
-    from longtail.server.running import create_app
     from longtail.server.service import load_service
     from longtail.server.settings import ServerSettings
     from longtail.server.telemetry import Telemetry

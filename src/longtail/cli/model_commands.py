@@ -111,7 +111,7 @@ def train(
     """Train a model from documents with labels."""
     from longtail.methods import configure
     from longtail.run_loggers import check_targets
-    from longtail.scale.jobs import training_job
+    from longtail.scale.training import training_job
     from longtail.training_run import RunOptions
 
     check_targets(log_to or ())
@@ -193,7 +193,7 @@ def predict(
 ) -> None:
     """Predict the labels of documents, as JSON lines {"id", "labels", "scores"}."""
     from longtail.data.output import check_apart, check_output
-    from longtail.scale.jobs import prediction_job
+    from longtail.scale.prediction import prediction_job
 
     check_output(output)  # now, not after hours of predicting
     check_apart(output, data, features)

@@ -18,7 +18,7 @@ from sklearn.preprocessing import normalize
 from longtail import config, reporting
 from longtail.data.strings import Strings
 from longtail.errors import DataError, ModelFolderError
-from longtail.features import tfidf
+from longtail.features import counting
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 
@@ -196,7 +196,7 @@ def corpus() -> list[str]:
 def test_same_bytes_for_any_threads_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     results = set()
     for threads, size in [(1, 1 << 19), (3, 1 << 11), (1, 700), (3, 700)]:
-        monkeypatch.setattr(tfidf, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(counting, "_BLOCK_BYTES", size)
         with pool.threads(threads):
             ours, features = TfIdf.fit_transform(corpus(), SEVERAL)
             again = ours.transform(corpus())
@@ -332,7 +332,7 @@ def test_nothing_left_is_an_error(documents: list[str], block: config.TfIdf, mes
 
 
 def test_a_document_beyond_32_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfidf, "_MOST_NGRAMS", 40)
+    monkeypatch.setattr(counting, "_MOST_NGRAMS", 40)
     assert TfIdf.fit(["x" * 20, "y" * 20]).n_features == 2
     with pytest.raises(
         DataError, match=r"tf-idf: document 2 has 21 bytes; expected at most 20\nsplit it"
@@ -353,7 +353,7 @@ def test_progress_is_told_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         def finish(self) -> None:
             messages.append("end")
 
-    monkeypatch.setattr(tfidf, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(counting, "_BLOCK_BYTES", 10)
     monkeypatch.setattr(reporting, "_display", Recorder())
     TfIdf.fit(["wind sea", "sea wind é"]).transform(["wind"] * 4)
     assert messages == [

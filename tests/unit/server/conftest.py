@@ -15,11 +15,11 @@ import longtail as lt
 pytest.importorskip("fastapi", reason="needs longtail[server]")
 httpx = pytest.importorskip("httpx")
 
+from longtail.server.app import create_app  # noqa: E402
 from longtail.server.endpoints import Server  # noqa: E402
 from longtail.server.front import Front  # noqa: E402
 from longtail.server.openapi import ENDPOINTS  # noqa: E402
 from longtail.server.reloading import Reloader  # noqa: E402
-from longtail.server.running import create_app  # noqa: E402
 from longtail.server.service import Service, load_service  # noqa: E402
 from longtail.server.settings import Limits, ServerSettings  # noqa: E402
 from longtail.server.telemetry import Telemetry  # noqa: E402
