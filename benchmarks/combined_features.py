@@ -33,7 +33,8 @@ from longtail.features.label_features import label_features
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
-from longtail.kernels.dense_block import PANEL, decode, in_lines, panel_count, sums_of_four
+from longtail.kernels.dense_block import PANEL, decode, panel_count, sums_of_four
+from longtail.kernels.simd import cache_aligned
 from longtail.methods import configure
 from longtail.rankers.tree import fit_ranker
 from longtail.search.beam import shortlist
@@ -194,7 +195,7 @@ def gemm(tree, depth, documents=256):
     rows = random.normal(size=(documents, depth))
     weights = random.normal(size=(depth, width)).astype(np.float16)
     rows, stored = rows.astype(np.float32), weights.view(np.uint16).ravel()
-    panels = in_lines(panel_count(width) * depth * PANEL)
+    panels = cache_aligned(panel_count(width) * depth * PANEL)
     sums = np.empty((16, max(width, PANEL)), np.float32)
 
     def ours():

@@ -34,6 +34,7 @@ from transformer_methods import measured, read
 from longtail.config import parse_assignment
 from longtail.kernels import pool
 from longtail.methods import METHODS, configure
+from longtail.methods.reads import is_read, settings_read
 from longtail.metrics import evaluate
 from longtail.pipeline import train
 from longtail.reporting import listening
@@ -117,7 +118,9 @@ def settings(method, gandalf, seed, arguments):
     }
     if METHODS[method].network:
         changes["encoder"] = {"name": arguments.vectors}
-    return configure(method, None, changes, *map(parse_assignment, arguments.set))
+    readable = settings_read(configure(method, None, changes))
+    assignments = [text for text in arguments.set if is_read(text.partition("=")[0], readable)]
+    return configure(method, None, changes, *map(parse_assignment, assignments))
 
 
 def run(documents, test, config, device):

@@ -94,7 +94,7 @@ def measured(row, documents, test, arguments):
     method, settings, kinds = recipe(row, documents.n_labels)
     encoder = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
     config = configure(method, None, encoder, settings, *map(parse_assignment, arguments.set))
-    fitted, held_out = hold_out(documents, config)
+    fitted, held_out, _ = hold_out(documents, config)
     run = Run(config, Work(), device=arguments.device)
     begin = time.perf_counter()
     vectoriser, features = text_features(fitted, run)

@@ -127,6 +127,7 @@ class KnnFamily(RankerFamily):
     """Training and loading of nearest documents."""
 
     name = "knn"
+    reads = frozenset({"custom"})  # the settings under ``custom``, beside those of all methods
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
         """Refuse settings of the family before any work is done."""

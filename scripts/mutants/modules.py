@@ -20,10 +20,13 @@ _FEATURES = ("features/test_label_features", "features/test_label_graph")
 # The test files of each module, below tests/unit where they say nothing else.
 TESTS = {
     "kernels/chunk_check": ("../security/test_chunk_check",),
-    "kernels/fusion": ("search/test_ensemble", "search/test_ensemble_weights"),
     "kernels/kmeans": ("kernels/test_kmeans", "tree/test_cluster"),
     "kernels/newton": ("kernels/test_newton",),
-    "kernels/ranked_lists": ("search/test_shards",),
+    "kernels/ranked_lists": (
+        "search/test_shards",
+        "search/test_ensemble",
+        "search/test_ensemble_weights",
+    ),
     "kernels/ranking": ("metrics/test_ranking_kernel", "metrics/test_ranking"),
     "kernels/solvers": ("kernels/test_solvers",),
     "kernels/sparse": (*_FEATURES, "kernels/test_walks"),

@@ -80,7 +80,7 @@ class TestFeatures:
 
     def test_check_counts_them(self, run, folder):
         done = run("check", folder)
-        assert "features   15 columns, 2.0 a document\n" in done.out
+        assert "features   15 columns, 2.0 per document\n" in done.out
         assert (
             json.loads(run("check", folder, "--json").out)["description"]["feature_columns"] == 15
         )
@@ -88,7 +88,7 @@ class TestFeatures:
 
     def test_convert_keeps_them(self, run, folder, tmp_path):
         assert run("convert", folder, tmp_path / "out", "--to", "pecos").code == 0
-        assert "features   15 columns, 2.0 a document\n" in run("check", tmp_path / "out").out
+        assert "features   15 columns, 2.0 per document\n" in run("check", tmp_path / "out").out
 
 
 class TestFields:

@@ -70,7 +70,7 @@ class TestLevels:
         assert self.levels("cascadexml") == (2**11, 2**14)
 
     def test_of_a_recursive_method_are_its_own(self):
-        settings = {"cascade": {"levels": [64]}, "recursive": {"levels": [16, 128]}}
+        settings = {"tree": {"levels": [64]}, "recursive": {"levels": [16, 128]}}
         assert self.levels("xr-transformer", **settings) == (16, 128)
 
     def test_classifiers_have_their_own_tree_beside_it(self):

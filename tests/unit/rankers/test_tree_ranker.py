@@ -260,7 +260,7 @@ def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
         ).solve_all()
     ]
     man = Ranker(negatives="man")
-    sent = level_problems._given(
+    sent = level_problems._parents(
         far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)
     ).tocsc()
     assert (

@@ -30,7 +30,8 @@ from longtail.training_run import train_to_folder
 
 ray = pytest.importorskip("ray")
 
-SETTINGS = {"tree": {"branching": 4, "leaf_size": 16}, "forest": {"trees": 3}}
+SETTINGS = {"tree": {"branching": 4, "leaf_size": 16}}
+FOREST = {"forest": {"trees": 3}}
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +69,17 @@ def model(documents, tmp_path_factory):
 @pytest.mark.usefixtures("cluster")
 class TestTraining:
     @pytest.mark.parametrize(
-        ("method", "more"),
+        ("method", "settings"),
         [
-            ("xr-linear", {}),
-            ("xr-linear", {"ranker": {"shard_labels": 100}}),
-            ("dismec", {}),
-            ("pfastrexml", {}),
+            ("xr-linear", SETTINGS),
+            ("xr-linear", {**SETTINGS, "ranker": {"shard_labels": 100}}),
+            ("dismec", SETTINGS),
+            ("pfastrexml", FOREST),
         ],
         ids=["tree", "tree in shards", "one-vs-all", "forest"],
     )
-    def test_a_model_folder_has_the_bytes_of_threads(self, documents, method, more, tmp_path):
-        config = configure(method, None, SETTINGS, more)
+    def test_a_model_folder_has_the_bytes_of_threads(self, documents, method, settings, tmp_path):
+        config = configure(method, None, settings)
         train_to_folder(documents[0], tmp_path / "threads", config, threads=2)
         with connected("local"):
             train_to_folder(documents[0], tmp_path / "ray", config)
