@@ -139,7 +139,7 @@ def curve(documents, test, config, device):
     with TemporaryDirectory() as folder:
         log_file = Path(folder, "run.jsonl")
         with (
-            patch.multiple("longtail.networks.cascade_training", evaluate=measure, BEST_BY=CURVE),
+            patch.multiple("longtail.networks.cascade_fitting", evaluate=measure, BEST_BY=CURVE),
             listening(RunLog(log_file)),
         ):
             train(documents, config, valid=test, device=device)

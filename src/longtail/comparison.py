@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import msgspec
 import numpy as np
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.dataset import Dataset
-from longtail.data.filter_files import AUTO, find_filter
+from longtail.data.filter_files import find_filter
 from longtail.data.labels import Labels
 from longtail.errors import DataError, Problem, UsageError, printable
 from longtail.estimator import Longtail, load
-from longtail.evaluation import Measured, evaluate_model
+from longtail.evaluation import Measured, MeasureKeywords, MeasureOptions, evaluate_model
 from longtail.kernels import pool
-from longtail.metrics import Constants, FrequencyTable, Propensity, choose_constants
+from longtail.metrics import Constants, FrequencyTable, choose_constants
 from longtail.metrics.analysis import PrecisionRecall, precision_recall
 from longtail.metrics.bootstrap import Difference, paired_differences
 from longtail.metrics.layout import in_columns
@@ -102,13 +102,10 @@ def compare(
     test: Dataset,
     k: Iterable[int] = (1, 3, 5),
     *,
-    propensity: Propensity = None,
-    mask: Path | str | None = AUTO,
-    bootstrap: int = 0,
-    seed: int = 0,
     closely: bool = False,
     threads: int = 0,
     device: str = "auto",
+    **options: Unpack[MeasureKeywords],
 ) -> Comparison:
     """Measure models, or model folders loaded one after another, on ``test``.
 
@@ -119,15 +116,19 @@ def compare(
         models: Models, or paths of model folders.
         test: Documents with labels.
         k: Cut-offs of the metrics.
+        closely: Whether to look at thresholds, time and size as well.
+        threads: 0 for all cores.
+        device: Where networks run.
+        **options: Fields of ``longtail.evaluation.MeasureOptions``, below.
+
+    Keyword Args:
         propensity: (A, B) or a family, as for ``longtail.evaluation.evaluate_model``.
         mask: A filter file, "auto" or None, as there.
         bootstrap: Resamples of the documents, for intervals and, with ``closely``, for how sure
             differences from the first model are.
         seed: Seed of the resamples.
-        closely: Whether to look at thresholds, time and size as well.
-        threads: 0 for all cores.
-        device: Where networks run.
     """
+    asked = MeasureOptions(**options)
     ks = check_ks(k)
     if not models:
         raise UsageError("found no model; expected at least one")
@@ -137,11 +138,15 @@ def compare(
     for model in models:  # what is no model folder is refused before any work
         if not isinstance(model, Longtail):
             open_folder(model, verify="size")
-    filter_file = find_filter(mask, test)
+    filter_file = find_filter(asked.mask, test)
     by_number = filter_file is not None and (test.source is None or test.source.labels is None)
     first: _Training | None = None
     look: _CloserLook | None = None
-    options: dict[str, Any] = {"ks": ks, "mask": filter_file, "bootstrap": bootstrap, "seed": seed}
+    measuring: MeasureKeywords = {
+        "mask": filter_file,
+        "bootstrap": asked.bootstrap,
+        "seed": asked.seed,
+    }
     compared = []
     notes = []
     with stage("comparing", len(models), "models"), pool.threads(threads):
@@ -155,9 +160,9 @@ def compare(
                 first = _Training(
                     name, trained.labels, trained.label_counts, trained.facts.documents
                 )
-                constants = choose_constants(propensity, test.source_names, trained.preset)
-                look = _CloserLook(ks, constants, filter_file, bootstrap, seed)
-                options["propensity"] = constants
+                constants = choose_constants(asked.propensity, test.source_names, trained.preset)
+                look = _CloserLook(ks, constants, filter_file, asked)
+                measuring["propensity"] = constants
             notes += first.differences(name, trained, by_number)
             with stage(f"measuring {name}"):
                 frequencies = first.frequencies(trained, test)
@@ -165,7 +170,7 @@ def compare(
                 if closely:
                     ranked = wide_ranking(trained, test, ks)
                 measured = evaluate_model(
-                    trained, test, frequencies=frequencies, ranked=ranked, **options
+                    trained, test, ks=ks, frequencies=frequencies, ranked=ranked, **measuring
                 )
                 result = ComparedModel(name, trained.config.method, measured)
                 if ranked is not None:
@@ -238,14 +243,13 @@ class _CloserLook:
         ks: tuple[int, ...],
         constants: Constants,
         filter_file: Path | None,
-        bootstrap: int,
-        seed: int,
+        options: MeasureOptions,
     ) -> None:
         self._ks = ks
         self._constants = constants
         self._filter = filter_file
-        self._bootstrap = bootstrap
-        self._seed = seed
+        self._bootstrap = options.bootstrap
+        self._seed = options.seed
         self._first: dict[str, NDArray[np.float64]] = {}
 
     def at(

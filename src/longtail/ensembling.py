@@ -23,8 +23,7 @@ from longtail.models.model import Model
 from longtail.models.model_folder import load_model
 from longtail.models.ranking_model import Facts
 from longtail.reporting import advance, logged_stage, stage
-from longtail.search.ensemble import above_missing
-from longtail.search.ensemble_weights import FITTED, fit_weights
+from longtail.search.ensemble import FITTED, above_missing, fit_weights
 from longtail.steps.held_out import calibrate, check_unseen
 from longtail.store import Folder, check_replaceable, open_folder
 

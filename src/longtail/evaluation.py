@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import msgspec
 import numpy as np
@@ -30,7 +31,13 @@ from longtail.pipeline import predict
 from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import Predictions, read_predictions
 
-__all__ = ["Measured", "evaluate_model", "evaluate_predictions"]
+__all__ = [
+    "MeasureKeywords",
+    "MeasureOptions",
+    "Measured",
+    "evaluate_model",
+    "evaluate_predictions",
+]
 
 log = logging.getLogger("longtail")
 
@@ -48,8 +55,27 @@ class Measured(msgspec.Struct, frozen=True):
     reliability: tuple[ReliabilityBin, ...] = ()
 
 
+@dataclass(frozen=True)
+class MeasureOptions:
+    """Options of a measurement; :func:`evaluate_model` documents them."""
+
+    propensity: Propensity = None
+    mask: Path | str | None = AUTO
+    bootstrap: int = 0
+    seed: int = 0
+
+
+class MeasureKeywords(TypedDict, total=False):
+    """The fields of :class:`MeasureOptions` as keyword arguments."""
+
+    propensity: Propensity
+    mask: Path | str | None
+    bootstrap: int
+    seed: int
+
+
 class _Measure(NamedTuple):
-    """Options of a measurement."""
+    """Cut-offs, constants of the propensities, filter file and resamples of a measurement."""
 
     ks: tuple[int, ...]
     constants: Constants
@@ -57,19 +83,25 @@ class _Measure(NamedTuple):
     bootstrap: int
     seed: int
 
+    @classmethod
+    def of(
+        cls, ks: Iterable[int], options: MeasureOptions, test: Dataset, preset: str = ""
+    ) -> _Measure:
+        """Choose constants and filter file by the test documents, and by the model's preset."""
+        constants = choose_constants(options.propensity, test.source_names, preset)
+        filter_file = find_filter(options.mask, test)
+        return cls(tuple(ks), constants, filter_file, options.bootstrap, options.seed)
+
 
 def evaluate_model(
     model: RankingModel,
     test: Dataset,
     *,
     ks: Iterable[int] = (1, 3, 5),
-    propensity: Propensity = None,
-    mask: Path | str | None = AUTO,
-    bootstrap: int = 0,
-    seed: int = 0,
     beam_size: int | None = None,
     frequencies: tuple[NDArray[np.int64], int] | None = None,
     ranked: sparse.csr_array | None = None,
+    **options: Unpack[MeasureKeywords],
 ) -> Measured:
     """Measure a model on ``test``; labels that it does not know can only be missed.
 
@@ -77,6 +109,13 @@ def evaluate_model(
         model: A trained model, or an ensemble.
         test: Documents with labels.
         ks: Cut-offs of the metrics.
+        beam_size: Nodes kept on each level, in place of the model's own setting.
+        frequencies: Documents of each label, the model's labels first, and of all, in place of the
+            model's own.
+        ranked: The model's predictions for ``test``, best first, where they are at hand.
+        **options: Fields of ``MeasureOptions``, below.
+
+    Keyword Args:
         propensity: (A, B) of the propensities, or a family: wikipedia, amazon or default. None:
             that of the benchmark that ``test`` was read from, told by the name of its file or
             folder, else that of the model's preset.
@@ -85,13 +124,8 @@ def evaluate_model(
             None for none.
         bootstrap: Resamples of the documents, for intervals.
         seed: Seed of the resamples.
-        beam_size: Nodes kept on each level, in place of the model's own setting.
-        frequencies: Documents of each label, the model's labels first, and of all, in place of the
-        model's own.
-        ranked: The model's predictions for ``test``, best first, where they are at hand.
     """
-    constants = choose_constants(propensity, test.source_names, model.preset)
-    measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
+    measure = _Measure.of(ks, MeasureOptions(**options), test, model.preset)
     test = test.with_labels(model.labels, unknown="add")
     if not test.label_matrix[:, : len(model.labels)].nnz:
         log.warning(
@@ -130,10 +164,7 @@ def evaluate_predictions(
     train: Dataset | None = None,
     *,
     ks: Iterable[int] = (1, 3, 5),
-    propensity: Propensity = None,
-    mask: Path | str | None = AUTO,
-    bootstrap: int = 0,
-    seed: int = 0,
+    **options: Unpack[MeasureKeywords],
 ) -> Measured:
     """Measure predictions, or a file of them, against ``test``, whose label columns begin with
     those of ``train``.
@@ -147,8 +178,7 @@ def evaluate_predictions(
     if train is not None:
         counts = train.label_counts
         n_train = len(train)
-    constants = choose_constants(propensity, test.source_names)
-    measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
+    measure = _Measure.of(ks, MeasureOptions(**options), test)
     return _measured(predictions.matrix, test, counts, n_train, measure)
 
 

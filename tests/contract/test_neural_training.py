@@ -282,7 +282,7 @@ class TestLearning:
         real = lt.metrics.evaluate
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "longtail.networks.cascade_training.evaluate",
+                "longtail.networks.cascade_fitting.evaluate",
                 lambda *arguments: seen.append(real(*arguments)) or seen[-1],
             )
             settings = {

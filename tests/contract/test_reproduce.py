@@ -14,9 +14,8 @@ from longtail.cli.study_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
 from longtail.reproduction import running
-from longtail.reproduction.documents import read_documents
 from longtail.reproduction.experiments import Need, parse_experiments
-from longtail.reproduction.published import published_dataset
+from longtail.reproduction.published import published_dataset, read_documents
 
 N_TRAIN = 160
 N_TEST = 60

@@ -16,7 +16,7 @@ from longtail.errors import DataError, UsageError
 from longtail.forecast.memory import MemoryLimit
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.models import ranking_folder
+from longtail.models import model_folder
 from longtail.models.model_folder import load_model
 from longtail.rankers.level_problems import LevelProblems
 from small_methods import WITH_LABEL_TREE
@@ -231,7 +231,7 @@ class TestCommands:
         before = contents(tmp_path / "m")
         with monkeypatch.context() as patch:
             patch.setattr(
-                ranking_folder,
+                model_folder,
                 "write_labels",
                 lambda labels, file: file.write_bytes(b'{"id": ""}\n'),
             )

@@ -142,7 +142,7 @@ def tune(
             threads=threads,
             device=device,
             ignore_memory=ignore_memory,
-            say=print_note,
+            report=print_note,
         )
     if json:
         print_json(tuning)

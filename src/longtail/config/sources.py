@@ -87,7 +87,7 @@ def _description(hint: Any) -> str:
 
 
 def resolve(*sources: Mapping[str, Any]) -> Config:
-    """Return the config of several nested mappings, later ones winning; every value is validated."""
+    """Return the validated config of several nested mappings; later ones win."""
     merged: dict[str, Any] = msgspec.to_builtins(Config())
     for source in sources:
         try:
@@ -116,13 +116,11 @@ def _file(source: Mapping[str, Any]) -> str:
 
 
 def _has(source: Any, parts: list[str]) -> bool:
-    """Tell whether a source says something of a setting; blocks and lists are written whole, or by
-    place.
-    """
+    """Tell whether a source sets a setting; blocks and lists are written whole, or by position."""
     if not parts:
         return True
     if isinstance(source, list | tuple):
-        source = {str(place): value for place, value in enumerate(source)}
+        source = {str(position): value for position, value in enumerate(source)}
     return isinstance(source, Mapping) and parts[0] in source and _has(source[parts[0]], parts[1:])
 
 
@@ -134,9 +132,12 @@ def _wrong_value(error: str, merged: Any) -> tuple[str, list[str]]:
     """Return «PATH: found VALUE; expected WHAT» for what msgspec says of ``$.path``, and the paths
     that it names.
     """
-    what, at, place = error.rpartition(" - at `$")  # the last one: what was found may hold another
-    what, place = (what, place) if at else (error, "")
-    parts = re.findall(r"\w+", place)
+    # the last " - at `$": the value in the message may hold another
+    what, separator, path = error.rpartition(" - at `$")
+    if not separator:
+        what = error
+        path = ""
+    parts = re.findall(r"\w+", path)
     value = merged
     hint = Config
     for part in parts:
@@ -153,17 +154,16 @@ def _wrong_value(error: str, merged: Any) -> tuple[str, list[str]]:
     return f"{'.'.join(parts)}: found {value!r}; {expected}", [".".join(parts)]
 
 
-def expected_of(said: str, hint: Any) -> str:
+def expected_of(message: str, hint: Any) -> str:
     """Return «expected WHAT» for what msgspec says of a value that is none of the type ``hint``; ""
     for other words.
     """
-    if said.startswith("Invalid enum value"):
-        said = f"Expected one of {', '.join(get_args(hint))}"
-    if not said.startswith("Expected "):
+    if message.startswith("Invalid enum value"):
+        message = f"Expected one of {', '.join(get_args(hint))}"
+    if not message.startswith("Expected "):
         return ""
-    return "e" + re.sub(
-        "`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), said[1:].partition(", got")[0]
-    )
+    expected = message[1:].partition(", got")[0]
+    return "e" + re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), expected)
 
 
 def _hint(stage: Any, field: str) -> Any:
@@ -219,7 +219,7 @@ def _merge_items(items: list[Any], over: Mapping[str, Any], path: str) -> list[A
 
 
 def parse_assignment(assignment: str) -> dict[str, Any]:
-    """Return ``a.b=c`` as a nested mapping; ``c`` is read as a TOML value, else as a bare string."""
+    """Return ``a.b=c`` as a nested mapping; ``c`` is a TOML value, else a bare string."""
     path, equals, text = assignment.partition("=")
     if not equals or not path.strip():
         raise UsageError(f"--set {assignment!r}; expected PATH=VALUE such as tree.branching=32")
@@ -242,15 +242,15 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by dotted path, or groups of them, as the nested mapping that a config is
     made of.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for path, value in values.items():
-        inner = found
+        inner = result
         *groups, last = path.split(".")
         for group in groups:
             inner = inner.setdefault(group, {})
-        # whose own is left as it is
+        # a copy: the mapping of the caller stays as it is
         inner[last] = dict(value) if isinstance(value, Mapping) else value
-    return found
+    return result
 
 
 def read_toml(path: Path | str) -> SettingsFile:

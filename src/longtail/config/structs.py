@@ -34,7 +34,7 @@ __all__ = [
 
 
 class TfIdf(Stage, frozen=True):
-    """One block of text features; several blocks stand side by side, each normalised and weighted."""
+    """One block of text features; several are joined side by side, each normalised and weighted."""
 
     unit: Annotated[Literal["word", "char"], Meta(description="count words or characters")] = "word"
     ngram_min: Annotated[Count, Meta(description="shortest n-gram, in units")] = 1
@@ -62,7 +62,8 @@ class LabelFeatures(Stage, frozen=True):
     kind: Annotated[
         Literal["pifa", "text", "pifa+text", "graph", "graph+text"],
         Meta(
-            description="mean of its documents' features, those of its text, or both; graph: its neighbours', too"
+            description="mean of its documents' features, those of its text, or both; graph: "
+            "its neighbours', too"
         ),
     ] = "pifa"
     graph_steps: Annotated[
@@ -106,7 +107,8 @@ class Tree(Stage, frozen=True):
     kind: Annotated[
         Literal["balanced", "unbalanced", "random", "frequency", "flat"],
         Meta(
-            description="balanced or free k-means, a tree without features for comparison, or none: one-vs-all"
+            description="balanced or free k-means, a tree without features for comparison, "
+            "or none: one-vs-all"
         ),
     ] = "balanced"
     branching: Annotated[int, Meta(ge=2, description="children of an inner node")] = 16
@@ -143,7 +145,8 @@ class Ranker(Stage, frozen=True):
     solver: Annotated[
         Literal["dual", "newton", "proximal"],
         Meta(
-            description="coordinate descent in the dual, Newton steps, or proximal Newton steps with an L1 penalty"
+            description="coordinate descent in the dual, Newton steps, "
+            "or proximal Newton steps with an L1 penalty"
         ),
     ] = "dual"
     penalty: Annotated[Positive, Meta(description="λ of the L1 penalty of the proximal solver")] = (
@@ -152,7 +155,8 @@ class Ranker(Stage, frozen=True):
     dense_penalty: Annotated[
         Positive,
         Meta(
-            description="penalty of the weights of dense features, where that of the sparse ones is 1"
+            description="penalty of the weights of dense features, "
+            "where that of the sparse ones is 1"
         ),
     ] = 1.0
     cost_positive: Annotated[Positive, Meta(description="C of a positive document (Cp)")] = 1.0
@@ -160,7 +164,8 @@ class Ranker(Stage, frozen=True):
     level_costs: Annotated[
         tuple[tuple[Positive, Positive], ...],
         Meta(
-            description="[Cp, Cn] of each level, coarse to fine; empty = cost_positive and cost_negative on all"
+            description="[Cp, Cn] of each level, coarse to fine; "
+            "empty = cost_positive and cost_negative on all"
         ),
     ] = ()
     cost_sensitive: Annotated[
@@ -173,7 +178,8 @@ class Ranker(Stage, frozen=True):
     negatives: Annotated[
         Literal["tfn", "man", "tfn+man"],
         Meta(
-            description="documents whose true parent is the node, those the level above puts there, or both"
+            description="documents whose true parent is the node, "
+            "those the level above puts there, or both"
         ),
     ] = "tfn"
     level_negatives: Annotated[
@@ -184,7 +190,8 @@ class Ranker(Stage, frozen=True):
         int,
         Meta(
             ge=0,
-            description="one-vs-all: negatives from so many nearest labels, and by chance; 0 = all documents",
+            description="one-vs-all: negatives from so many nearest labels, and by chance; "
+            "0 = all documents",
         ),
     ] = 0
     bias: Annotated[NotNegative, Meta(description="value of the constant feature; 0 = none")] = 1.0
@@ -275,7 +282,8 @@ class Search(Stage, frozen=True):
     last_level: Annotated[
         Literal["path", "margin"],
         Meta(
-            description="score of a label: the product along its path, or its own margin alone (PECOS: noop)"
+            description="score of a label: the product along its path, "
+            "or its own margin alone (PECOS: noop)"
         ),
     ] = "path"
     exact: Annotated[
@@ -285,7 +293,8 @@ class Search(Stage, frozen=True):
     def __post_init__(self) -> None:
         if self.exact and self.last_level == "margin":
             raise ValueError(
-                "exact: found true with last_level=margin; expected false: margins may rise along a path"
+                "exact: found true with last_level=margin; expected false: "
+                "margins may rise along a path"
             )
 
 
@@ -314,7 +323,8 @@ class Config(Stage, frozen=True):
     preset: Annotated[
         str,
         Meta(
-            description="recipe of a paper that the settings begin with, such as amazon-670k; empty = our own"
+            description="recipe of a paper that the settings begin with, such as amazon-670k; "
+            "empty = our own"
         ),
     ] = ""
     seed: Annotated[
@@ -323,7 +333,8 @@ class Config(Stage, frozen=True):
     features: Annotated[
         Literal["tfidf", "cat", "dnn"],
         Meta(
-            description="what linear classifiers read: tf-idf, an encoder's vectors beside it (Φcat), or these alone"
+            description="what linear classifiers read: tf-idf, "
+            "an encoder's vectors beside it (Φcat), or these alone"
         ),
     ] = "tfidf"
     normalise_features: Annotated[

@@ -15,11 +15,10 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import EncoderShape
 from longtail.forecast.compilation import compilation_seconds
-from longtail.forecast.encoders import shape_of
 from longtail.forecast.gpus import Gpu, gpu_for
 from longtail.forecast.levels import Level, label_numbers, pruned_weights, tree_levels
 from longtail.forecast.networks import NetworkForecast, network_forecast
-from longtail.forecast.sizes import DataSizes, PublishedDataset
+from longtail.forecast.sizes import DataSizes, PublishedDataset, shape_of
 from longtail.forecast.stages import StageMemory, TrainingPlan, memory_of_stages
 from longtail.forecast.text import TextForecast, text_forecast
 from longtail.kernels import pool

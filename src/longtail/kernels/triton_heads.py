@@ -11,9 +11,10 @@ targets: of some hundred thousand columns a document has a few dozen true ones."
 
 from __future__ import annotations
 
-import triton.language as tl
+from typing import Any
 
-from longtail.kernels.triton_jit import compiled
+import triton
+import triton.language as tl
 
 __all__ = [
     "ADAMW",
@@ -26,6 +27,18 @@ __all__ = [
     "update_all_rows",
     "update_touched_rows",
 ]
+
+VARYING = ("first", "n_documents", "n_losses", "n_pairs", "n_positives", "n_slots", "seed")
+
+
+def compiled(function: Any) -> Any:
+    """Compiles once for all values of the arguments that vary, where Triton would do it anew for 1
+    and multiples of 16.
+
+    Arguments are annotated `tl.tensor` even where they are scalars: Triton reads annotations, and
+    takes no `Any`."""
+    return triton.jit(function, do_not_specialize=VARYING)
+
 
 SGD = 0
 ROW_ADAM = 1

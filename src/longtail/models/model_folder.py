@@ -1,27 +1,39 @@
-"""A model as a folder: written whole or not at all, read without a copy."""
+"""A model as a folder: written whole or not at all, read without a copy.
+
+An ensemble is one model folder, with each member in a model folder inside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
+from longtail.data.fingerprints import Fingerprints
+from longtail.data.label_files import read_labels, write_labels
+from longtail.data.labels import Labels
 from longtail.errors import DataError, MissingExtra, ModelFolderError, printable
 from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS, load_plugins
 from longtail.methods.registry import network_family
-from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
-from longtail.models.ensemble_model import Ensemble
-from longtail.models.model import Facts, Model
-from longtail.models.model_card import model_card
-from longtail.models.ranking_folder import read_parts, write_parts
+from longtail.metrics import Evaluation
+from longtail.models.ensemble_model import METHOD, Ensemble, Fusion
+from longtail.models.model import Model
+from longtail.models.model_card import model_card, scores_in_words
+from longtail.models.ranking_model import Facts, RankingModel
 from longtail.rankers import Ranker, ranker_family
+from longtail.search.calibration import Calibration
 from longtail.search.shard_files import open_model_folder
-from longtail.store import Folder, content_hash, write_folder
+from longtail.store import Folder, FolderWriter, content_hash, write_folder
+from longtail.store.manifest import MANIFEST, encode
 from longtail.store.tensors import check_kinds
 
 __all__ = ["load_model", "save_model"]
@@ -34,6 +46,7 @@ _PHASES = {
     "phases": "kind",
     "shortlist": "shortlist",
 }
+_ENSEMBLE = "ensemble.json"  # only folders of ensembles have it
 
 
 def save_model(
@@ -44,7 +57,7 @@ def save_model(
     ``check`` is called with the complete folder of a model before it replaces an older one.
     """
     if isinstance(model, Ensemble):
-        return save_ensemble(model, path, save_model)
+        return _save_ensemble(model, path)
     with write_folder(path, config_hash=content_hash(model.config), check=check) as folder:
         folder.write_json("config.json", model.config)
         write_parts(model, folder)
@@ -78,8 +91,8 @@ def load_model(
     else:
         folder = open_model_folder(path, shards)
     try:
-        if ENSEMBLE in folder.files:
-            return read_ensemble(folder, lambda member: _read(member, device))
+        if _ENSEMBLE in folder.files:
+            return _read_ensemble(folder, device)
         return _read(folder, device, shards)
     except ModelFolderError as error:
         message = str(error)
@@ -223,3 +236,209 @@ def _check_widths(vectoriser: TfIdf | None, rankers: Sequence[Ranker], facts: Fa
         raise ValueError(
             f"a ranker of other features than the {expected[0]} sparse and {expected[1]} dense ones"
         )
+
+
+# Ensembles
+
+
+class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    method: str
+    weight: Annotated[float, Meta(ge=0, le=1)]
+
+
+class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of ``ensemble.json``."""
+
+    fusion: Fusion
+    members: Annotated[tuple[_Member, ...], Meta(min_length=2)]
+
+
+def _save_ensemble(ensemble: Ensemble, path: str | Path) -> None:
+    """Write the ensemble with its members in one folder; the files of a member that has some are
+    copied as they are.
+    """
+    members = tuple(map(_Member, ensemble.methods, ensemble.weights))
+    described = _Described(ensemble.fusion, members)
+    configs = [member.config for member in ensemble.members]
+    with write_folder(path, config_hash=content_hash([described, configs])) as folder:
+        folder.write_json(_ENSEMBLE, described)
+        write_parts(ensemble, folder)
+        for number, (member, files) in enumerate(
+            zip(ensemble.members, ensemble.folders, strict=True)
+        ):
+            if files is None:
+                save_model(member, folder.path(_member_path(number)))
+            else:
+                _copy(files, folder, _member_path(number))
+        folder.write_bytes("README.md", _ensemble_card(ensemble).encode())
+
+
+def _member_path(number: int) -> str:
+    return f"member-{number}"
+
+
+def _copy(source: Folder, target: FolderWriter, path: str) -> None:
+    """Write the verified bytes of a model folder, and its manifest, as the subfolder ``path``."""
+    for name in source.files:
+        target.write_pieces(f"{path}/{name}", [source.view(name)])
+    # it is one of the files where a folder is a subfolder of another
+    if MANIFEST not in source.files:
+        manifest = source.manifest
+        content = encode(manifest.producer, manifest.config_hash, manifest.files)
+        target.write_bytes(f"{path}/{MANIFEST}", content)
+
+
+def _read_ensemble(folder: Folder, device: str) -> Ensemble:
+    """Return the ensemble of a verified folder, its members read one after another."""
+    described = folder.read_json(_ENSEMBLE, _Described)
+    parts = read_parts(folder)
+    paths = map(_member_path, range(len(described.members)))
+    folders = tuple(map(folder.inside, paths))
+    members = tuple(_read(member, device) for member in folders)
+    for member in members:
+        if not all(label in parts.labels for label in member.labels.ids):
+            raise ValueError(f"{_ENSEMBLE}: a member has labels that are not those of the ensemble")
+    weights = tuple(member.weight for member in described.members)
+    if abs(sum(weights) - 1) > 1e-6:
+        raise ValueError(f"{_ENSEMBLE}: found weights of sum {sum(weights):g}; expected 1")
+    return Ensemble(
+        Config(method=METHOD),
+        parts.labels,
+        parts.label_counts,
+        parts.facts,
+        members,
+        weights,
+        described.fusion,
+        folders,
+        calibration=parts.calibration,
+        metrics=parts.metrics,
+    )
+
+
+def _ensemble_card(ensemble: Ensemble) -> str:
+    """Return the model card as Markdown: the members with their weights, the data, metrics, how to
+    use it.
+    """
+    facts = ensemble.facts
+    rows = {}
+    for number, (member, weight) in enumerate(ensemble.weighted_members()):
+        size = f"{len(member.labels):,} labels"
+        rows[f"member {number}"] = f"{member.config.method}, weight {weight:.2f}, {size}"
+    rows |= {
+        "documents": f"{facts.documents:,}, and {facts.held_out:,} to weigh or calibrate by",
+        "labels": f"{len(ensemble.labels):,}, of all members",
+        "averaged": averaged_in_words(ensemble),
+        "scores": scores_in_words(ensemble),
+    }
+    lines = [
+        f"# Ensemble of {len(ensemble.members)} models: {len(ensemble.labels):,} labels",
+        "Each member is a model folder of its own, in `member-N`.",
+        "| | |\n|---|---|" + "".join(f"\n| {name} | {value} |" for name, value in rows.items()),
+    ]
+    if ensemble.metrics is not None:
+        note = ""
+        if ensemble.fusion == "weights":
+            note = "The weights were fitted on them, too."
+        heading = "## Measured on the documents given to calibrate by"
+        lines.append(f"{heading}\n\n{note}\n\n```\n{ensemble.metrics}\n```")
+    lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
+    return "\n\n".join(filter(None, lines)) + "\n"
+
+
+def averaged_in_words(ensemble: Ensemble) -> str:
+    """Return the scores of the members that are averaged, and their weights."""
+    if ensemble.fusion == "rank":
+        return "reciprocal ranks, 61 / (60 + rank)"
+    scores = "probabilities" if ensemble.calibrated_members else "raw scores"
+    if ensemble.fusion == "weights":
+        return f"{scores}, by weights fitted on documents"
+    return scores
+
+
+# Files in the folders of models and of ensembles alike
+
+_FACTS = "training.json"
+_LABELS = "labels.jsonl"
+_COUNTS = "label_counts.safetensors"
+_CALIBRATION = "calibration.safetensors"
+_METRICS = "metrics.json"
+_FINGERPRINTS = "fingerprints.safetensors"
+
+
+class RankingParts(NamedTuple):
+    """The fields that all trained models have in common, except the settings."""
+
+    labels: Labels
+    label_counts: NDArray[np.int64]
+    facts: Facts
+    calibration: Calibration | None
+    metrics: Evaluation | None
+    fingerprints: Fingerprints | None
+
+
+def write_parts(model: RankingModel, folder: FolderWriter) -> None:
+    """Write the files that every trained model has."""
+    folder.write_json(_FACTS, model.facts)
+    write_labels(model.labels, folder.path(_LABELS))
+    folder.write_arrays(_COUNTS, {"counts": model.label_counts})
+    if model.calibration is not None:
+        folder.write_arrays(_CALIBRATION, model.calibration.to_arrays())
+    if model.metrics is not None:
+        folder.write_json(_METRICS, model.metrics)
+    if model.fingerprints is not None:
+        hashes = model.fingerprints.hashes
+        complete = np.array([model.fingerprints.complete], np.uint8)
+        folder.write_arrays(_FINGERPRINTS, {"hashes": hashes, "complete": complete})
+
+
+def read_parts(folder: Folder) -> RankingParts:
+    """Return what :func:`write_parts` wrote, checked."""
+    folder.view(_LABELS)  # refuses a folder without labels
+    labels = read_labels(folder.path(_LABELS))
+    return RankingParts(
+        labels,
+        _label_counts(folder, len(labels)),
+        folder.read_json(_FACTS, Facts),
+        _calibration(folder),
+        _metrics(folder),
+        _fingerprints(folder),
+    )
+
+
+def _calibration(folder: Folder) -> Calibration | None:
+    if _CALIBRATION not in folder.files:
+        return None
+    return Calibration.from_arrays(folder.arrays(_CALIBRATION))
+
+
+def _metrics(folder: Folder) -> Evaluation | None:
+    if _METRICS not in folder.files:
+        return None
+    return folder.read_json(_METRICS, Evaluation)
+
+
+def _fingerprints(folder: Folder) -> Fingerprints | None:
+    if _FINGERPRINTS not in folder.files:
+        return None
+    arrays = folder.arrays(_FINGERPRINTS)
+    check_kinds(arrays, {"hashes": "u", "complete": "u"})
+    hashes = arrays["hashes"]
+    complete = arrays["complete"]
+    if hashes.dtype != np.uint64 or len(complete) != 1:
+        raise ValueError(
+            f"fingerprints: found {hashes.dtype} and {len(complete)} marks; "
+            "expected uint64 and 1 mark"
+        )
+    if (hashes[1:] <= hashes[:-1]).any():
+        raise ValueError("fingerprints: found hashes in another order; expected rising ones")
+    return Fingerprints(hashes, bool(complete[0]))
+
+
+def _label_counts(folder: Folder, n_labels: int) -> NDArray[np.int64]:
+    arrays = folder.arrays(_COUNTS)
+    check_kinds(arrays, {"counts": "i"})
+    if len(arrays["counts"]) != n_labels:
+        raise ValueError(f"label counts of {len(arrays['counts'])} labels beside {n_labels} labels")
+    if (arrays["counts"] < 0).any():
+        raise ValueError("label counts below 0")
+    return np.array(arrays["counts"], np.int64)

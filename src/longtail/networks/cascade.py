@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -48,6 +49,25 @@ from longtail.tree.tree import LabelTree
 __all__ = ["CascadeXML"]
 
 
+@dataclass(frozen=True)
+class CascadeOptions:
+    """Options of a network beside its settings; :class:`CascadeXML` documents them."""
+
+    std: float = 0.02
+    label_head: TextHead | None = None
+    frozen_levels: int = 0
+    loss: Loss | None = None
+
+
+class CascadeKeywords(TypedDict, total=False):
+    """The fields of :class:`CascadeOptions` as keyword arguments."""
+
+    std: float
+    label_head: TextHead | None
+    frozen_levels: int
+    loss: Loss | None
+
+
 class CascadeXML(nn.Module):
     """Encoder, label tree and one :class:`Head` per level."""
 
@@ -62,10 +82,7 @@ class CascadeXML(nn.Module):
         training: Training,
         seed: int,
         device: torch.device | str = "cpu",
-        std: float = 0.02,
-        label_head: TextHead | None = None,
-        frozen_levels: int = 0,
-        loss: Loss | None = None,
+        **options: Unpack[CascadeKeywords],
     ) -> None:
         """Make a network that is still to be trained.
 
@@ -76,6 +93,9 @@ class CascadeXML(nn.Module):
             training: How encoder and classifiers are trained.
             seed: Of all that is random; each level has another one.
             device: Where the network is.
+            **options: Fields of ``CascadeOptions``, below.
+
+        Keyword Args:
             std: Deviation of the initial classifiers where ``settings.label_rows`` leaves them
                 normal; with 0 they are still to be set.
             label_head: The classifiers of the labels, if the labels' words make them.
@@ -83,17 +103,18 @@ class CascadeXML(nn.Module):
             loss: L(p, y), in the place of ``training.loss``.
         """
         super().__init__()
+        asked = CascadeOptions(**options)
         check_levels(tree.widths, settings)
         self.encoder = encoder
         self.tables = TreeTables(tree)
         self.settings = settings
         self.training_settings = training
-        self.loss = loss or loss_named(training.loss)
+        self.loss = asked.loss or loss_named(training.loss)
         self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels, settings.merge)
         self.kept = settings.shortlist or shortlist_sizes(tree.widths)
         self.last = tree.n_levels - 1
         self.full = scores_all_labels(settings.last_level, tree.n_labels)
-        self.frozen_levels = frozen_levels
+        self.frozen_levels = asked.frozen_levels
         check_depth(self.layers, encoder.depth)
         rates = settings.dropout or dropouts(tree.n_levels, settings.merge)
         self.merges, self.dropouts = merging_layers(
@@ -103,13 +124,13 @@ class CascadeXML(nn.Module):
             vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck)
         )
         n_nodes = tree.widths
-        if label_head is not None:
+        if asked.label_head is not None:
             n_nodes = n_nodes[: self.last]
         heads: list[Head | TextHead] = [
-            *_heads(n_nodes, self.widths, settings, training, seed, device, std)
+            *_heads(n_nodes, self.widths, settings, training, seed, device, asked.std)
         ]
-        if label_head is not None:
-            heads.append(label_head)
+        if asked.label_head is not None:
+            heads.append(asked.label_head)
         self.heads = nn.ModuleList(heads)  # type: ignore[assignment]
         self.to(device)
         if training.compile and isinstance(encoder, Encoder):

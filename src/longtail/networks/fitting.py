@@ -199,7 +199,7 @@ def token_inputs(config: Config) -> Inputs:
 
 
 def vector_inputs(config: Config) -> Inputs:
-    """Return the inputs of the vectors of the documents by the network or the pretrained encoder."""
+    """Return the inputs of document vectors of the network or the pretrained encoder."""
     family = network_of(config)
     if family is not None:
         return network_inputs(config, family)

@@ -24,8 +24,13 @@ from longtail.features.encoder_folder import is_pretrained, names_folder
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Cleaning, Tokeniser, Tokens
-from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
-from longtail.features.word_vectors import minilm_vectors, read_word_vectors
+from longtail.features.word_tokens import (
+    idf_of,
+    minilm_vectors,
+    read_word_vectors,
+    word_tokeniser,
+    words_of,
+)
 from longtail.methods.registry import encoder_kind, network_family, network_names
 from longtail.networks.base import NetworkFamily
 from longtail.networks.device import choose_device

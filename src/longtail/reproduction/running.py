@@ -21,8 +21,8 @@ from longtail.features.encoder_search import search_encoders_in
 from longtail.kernels import pool
 from longtail.methods import METHODS, ranks_alone, uses_encoder
 from longtail.models.model_folder import load_model
-from longtail.reproduction.documents import Documents, read_documents
 from longtail.reproduction.experiments import Experiment, Member, experiment
+from longtail.reproduction.published import Documents, read_documents
 from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared, fused
 from longtail.reproduction.run_state import (
     RunFolder,

@@ -275,8 +275,8 @@ def predict_folder(
     threshold: float = 0.0,
     beam_size: int | None = None,
 ) -> Predictions:
-    """Return what :func:`longtail.pipeline.predict` gives, by the workers of :func:`connected`, each with the
-    model folder open.
+    """Return what :func:`longtail.pipeline.predict` gives, computed by the workers of
+    :func:`connected`, each with the model folder open.
 
     Documents go through the object store once; ``model`` must be on storage that all machines
     share."""

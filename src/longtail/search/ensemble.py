@@ -1,9 +1,10 @@
-"""Several rankings of the same documents as one."""
+"""Several rankings of the same documents as one, and weights fitted on documents with labels."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,14 @@ from scipy import sparse
 from longtail.data.csr import csr_of, places_in_rows
 from longtail.kernels import pool
 from longtail.kernels.ranked_lists import FusedRanking, MemberRankings, fuse_rows
+from longtail.search.calibration import hits
 
 __all__ = [
+    "FITTED",
     "MISSING_MARGIN",
     "above_missing",
     "best_first",
+    "fit_weights",
     "in_order",
     "mean_scores",
     "reciprocal_ranks",
@@ -47,8 +51,9 @@ def mean_scores(
         missing: the score of a label that a member does not have.
     """
     if missing:
-        found = mean_scores([above_missing(member, missing) for member in members], k, weights)
-        return csr_of(found.data + np.float32(missing), found.indices, found.indptr, found.shape[1])
+        above = [above_missing(member, missing) for member in members]
+        means = mean_scores(above, k, weights)
+        return csr_of(means.data + np.float32(missing), means.indices, means.indptr, means.shape[1])
     if weights is None:
         shares = np.full(len(members), 1 / len(members))
     else:
@@ -101,3 +106,128 @@ def in_order(ranked: sparse.csr_array, values: NDArray[np.float64]) -> sparse.cs
     """
     values = values * (1 - _TIE * places_in_rows(ranked))
     return csr_of(values.astype(np.float32), ranked.indices, ranked.indptr, ranked.shape[1])
+
+
+# Weights of the members
+
+FITTED = (1, 3, 5)  # weights are those with the best P@1 + P@3 + P@5
+
+_STEPS = 20  # in which a weight is tried, from 0 to 1
+# of a hit at each rank
+_GAINS = np.array([sum(1 / k for k in FITTED if k > rank) for rank in range(FITTED[-1])])
+
+
+def fit_weights(
+    members: Sequence[sparse.csr_array], label_matrix: sparse.csr_array
+) -> tuple[tuple[float, ...], float]:
+    """Return the weights, of sum 1, with the best P@1 + P@3 + P@5 of the members' mean, and that
+    value.
+
+    Coordinate search: from equal weights, or from a single member where it is better, one weight
+    after another is tried in steps of 0.05, the others keeping their proportions, until none of
+    them gains. Scores and labels are (n, L)."""
+    pairs = _Pairs.of(members, label_matrix)
+    n = len(members)
+    starts = [np.full(n, 1 / n), *np.eye(n)]
+    best, value = _best(pairs, starts)
+    while True:
+        before = value
+        for member in range(n):
+            tried = [
+                best,
+                *(_with_weight(best, member, step / _STEPS) for step in range(_STEPS + 1)),
+            ]
+            best, value = _best(pairs, tried)
+        if value <= before:
+            return tuple(best.tolist()), value
+
+
+def _best(pairs: _Pairs, tried: Iterable[NDArray[np.float64]]) -> tuple[NDArray[np.float64], float]:
+    """Return the first of the weights that no later ones are better than, and their value."""
+    best = None
+    value = -np.inf
+    for weights in tried:
+        tried_value = pairs.value(weights)
+        if best is None or tried_value > value:
+            best = weights
+            value = tried_value
+    assert best is not None  # there is always one to try
+    return best, value
+
+
+def _with_weight(weights: NDArray[np.float64], member: int, weight: float) -> NDArray[np.float64]:
+    """Return the weights with that of one member set, the others in proportion, or alike where they
+    are all 0.
+    """
+    others = weights.copy()
+    others[member] = 0
+    if not others.any():
+        others[:] = 1
+        others[member] = 0
+    others *= (1 - weight) / others.sum()
+    others[member] = weight
+    return others
+
+
+class _Pairs(NamedTuple):
+    """The (document, label) pairs that can come out on top, by document, then label."""
+
+    rows: NDArray[np.int64]  # (p,)
+    scores: NDArray[np.float64]  # (members, p)
+    right: NDArray[np.bool_]  # (p,)
+    n_documents: int  # with labels
+
+    @classmethod
+    def of(cls, members: Sequence[sparse.csr_array], label_matrix: sparse.csr_array) -> _Pairs:
+        """Collect what any member has, less what cannot be among the best 5 whatever the weights
+        are.
+        """
+        width = label_matrix.shape[1]
+        keys_of_members = [
+            np.repeat(np.arange(m.shape[0]) * width, np.diff(m.indptr)) + m.indices for m in members
+        ]
+        keys = np.unique(np.concatenate(keys_of_members))
+        scores = np.zeros((len(members), len(keys)))
+        for row, member_keys, matrix in zip(scores, keys_of_members, members, strict=True):
+            row[np.searchsorted(keys, member_keys)] = matrix.data
+        kept = _within_reach(keys // width, scores, label_matrix.shape[0])
+        rows, columns = np.divmod(keys[kept], width)
+        ends = np.searchsorted(rows, np.arange(label_matrix.shape[0] + 1))
+        right = hits(csr_of(scores[0, kept], columns.astype(np.int32), ends, width), label_matrix)
+        return cls(
+            rows, scores[:, kept], right, max(1, int((np.diff(label_matrix.indptr) > 0).sum()))
+        )
+
+    def value(self, weights: NDArray[np.float64]) -> float:
+        """Return P@1 + P@3 + P@5 of the weighted mean, ties going to the first label."""
+        shares = weights / np.sum(weights)
+        # one after the other, as in mean_scores: what ties there must tie here
+        weighted = (member * share for member, share in zip(self.scores, shares, strict=True))
+        scores = sum(weighted).astype(np.float32)
+        order = np.lexsort((-scores, self.rows))
+        ranks = _ranks(self.rows)
+        counted = (ranks < len(_GAINS)) & self.right[order] & (scores[order] > 0)
+        return float(_GAINS[ranks[counted]].sum()) / self.n_documents
+
+
+def _within_reach(
+    rows: NDArray[np.int64], scores: NDArray[np.float64], n: int
+) -> NDArray[np.bool_]:
+    """Return for each pair whether its best score reaches the fifth of the worst scores of its row.
+
+    A mean lies between the two, so five others are better than a pair that does not.
+    """
+    ends = np.searchsorted(rows, np.arange(n + 1))
+    columns = np.arange(len(rows), dtype=np.int32)
+    worst = best_first(csr_of(scores.min(axis=0), columns, ends, len(rows)), len(_GAINS))
+    full = np.diff(worst.indptr) == len(_GAINS)
+    bounds = np.zeros(n)
+    bounds[full] = worst.data[worst.indptr[1:][full] - 1]
+    reached: NDArray[np.bool_] = scores.max(axis=0) >= bounds[rows]
+    return reached
+
+
+def _ranks(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each entry in its row, from 0; rows stand together."""
+    starts = np.searchsorted(rows, rows)
+    return np.arange(len(rows)) - starts

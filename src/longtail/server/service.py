@@ -30,9 +30,8 @@ from longtail.server.answers import (
     SuggestedLabel,
 )
 from longtail.server.highlights import highlights
-from longtail.server.label_neighbours import LabelDocuments, related
+from longtail.server.label_neighbours import LabelDocuments, LabelSearch, related
 from longtail.server.label_path import label_path, tree_of
-from longtail.server.label_search import LabelSearch
 from longtail.server.problem_details import Refusal
 
 __all__ = ["Asked", "BatchKey", "Service", "load_service"]

@@ -1,4 +1,4 @@
-"""The share of a network in the scores, and the calibration, by documents that are not trained on."""
+"""Choice of a network's share of the scores, and calibration, on documents held out of training."""
 
 from __future__ import annotations
 
@@ -61,21 +61,23 @@ def check_unseen(
     same_ids = 0 if documents is None else shared_ids(valid, documents)
     if not same and not same_ids:
         return
-    found = (
+    problem = (
         f"{same:,} of the {len(valid):,} documents are training documents by their text or features"
     )
-    found += f", {same_ids:,} by their id" if same_ids else ""
-    if documents is not None and _from_one_place(valid, documents):
-        found += ", and both are read from one file"
+    if same_ids:
+        problem += f", {same_ids:,} by their id"
+    if documents is not None and _from_one_file(valid, documents):
+        problem += ", and both are read from one file"
     if same >= _MOST * len(valid):
         expected = "expected documents that training does not see"
         raise UsageError(
-            f"--valid, or valid=: {found}; {expected}; without any, some are held out where there is room"
+            f"--valid, or valid=: {problem}; {expected}; "
+            "without any, some are held out where there is room"
         )
-    log.warning("validation data: %s; probabilities and metrics on them come out too high", found)
+    log.warning("validation data: %s; probabilities and metrics on them come out too high", problem)
 
 
-def _from_one_place(valid: Dataset, documents: Dataset) -> bool:
+def _from_one_file(valid: Dataset, documents: Dataset) -> bool:
     first = valid.source
     second = documents.source
     if first is None or second is None:

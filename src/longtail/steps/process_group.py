@@ -90,7 +90,7 @@ class ProcessGroup:
         return tensor
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Return the sum over all ranks, float32 or float64, on the device; ``tensor`` may take it."""
+        """Return the sum over all ranks, float32 or float64; ``tensor`` may be overwritten."""
         return tensor
 
     def all_gather_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
@@ -120,7 +120,8 @@ class ProcessGroup:
         """Part with the others, all at once: each goes on as the only one."""
 
 
-_current: ContextVar[ProcessGroup] = ContextVar("group", default=ProcessGroup())  # noqa: B039, it has no state
+# the default has no state that contexts could share
+_current: ContextVar[ProcessGroup] = ContextVar("group", default=ProcessGroup())  # noqa: B039
 
 
 def current_group() -> ProcessGroup:

@@ -49,13 +49,14 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
     with logged_stage("features") as note:
         inputs = settings_in("tfidf") | point_inputs(config)
         arrays = run.work.arrays("features", make, inputs, versions=True)
-        own = {
+        vectoriser_arrays = {
             name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name
         }
-        vectoriser = TfIdf.from_arrays(own, config.tfidf)
+        vectoriser = TfIdf.from_arrays(vectoriser_arrays, config.tfidf)
         rows = csr_of_arrays(arrays, vectoriser.n_features)
         note(
-            f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each"
+            f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, "
+            f"{rows.nnz / len(documents):.1f} each"
         )
     return vectoriser, join_blocks(rows, documents.dense)
 

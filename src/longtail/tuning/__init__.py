@@ -1,5 +1,5 @@
-"""The search for better settings: which ones (space), what is known so far (journal), what trials
-share, the search.
+"""The search for better settings: which ones (space), the trials so far (journal), one trial
+(trials), the search.
 """
 
 from __future__ import annotations

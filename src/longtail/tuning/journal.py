@@ -76,7 +76,7 @@ def check_study_folder(folder: Path, resume: bool) -> None:
 
 
 def _is_of_the_system(error: str) -> bool:
-    """Tell whether a trial failed for want of disk and the like, as earlier versions wrote it down."""
+    """Tell whether a trial failed by an error of the system, as earlier versions recorded it."""
     return (
         re.match(r"(OSError|PermissionError|FileNotFoundError): \[Errno \d+\]", error) is not None
     )
@@ -107,13 +107,13 @@ class Journal:
                 file.write(msgspec.json.format(msgspec.json.encode(study), indent=1))
             return
         try:
-            found = msgspec.json.decode(self._study.read_bytes(), type=dict[str, Any])
+            recorded = msgspec.json.decode(self._study.read_bytes(), type=dict[str, Any])
         except msgspec.DecodeError:
             raise UsageError(
                 f"{self._study}: found no JSON of a study; give another folder"
             ) from None
         plain = msgspec.json.decode(msgspec.json.encode(study))
-        other = [name for name, value in plain.items() if found.get(name) != value]
+        other = [name for name, value in plain.items() if recorded.get(name) != value]
         if other:
             way_out = "go on with what it began with, or give another folder"
             raise UsageError(

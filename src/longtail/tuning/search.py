@@ -6,45 +6,34 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
 from longtail import __version__
 from longtail.checks import check_settings, check_trainable, warn_of_few_words
-from longtail.config import Config, nested
+from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
-from longtail.errors import LongtailError, MissingExtra, UsageError, printable, unknown_name
-from longtail.evaluation import evaluate_model
-from longtail.forecast import check_memory, forecast
+from longtail.errors import LongtailError, MissingExtra, UsageError, unknown_name
 from longtail.kernels import pool
-from longtail.methods import configure, method_toml
+from longtail.methods import method_toml
 from longtail.metrics.evaluation import NAMES
-from longtail.pipeline import train
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
-from longtail.tuning.shared import SharedStages
-from longtail.tuning.space import Dimension, check_space, default_space
-from longtail.tuning.suggestions import Asker
+from longtail.tuning.space import Dimension, Range, check_space, default_space
+from longtail.tuning.trials import SharedStages, TrialConfigs, TrialRun
 
-__all__ = ["Tuning", "tune"]
+__all__ = ["TuneKeywords", "TuneOptions", "Tuning", "tune"]
 
 log = logging.getLogger("longtail")
 
 _FAR_OVER = 1.5  # times the budget, when also the trial that runs is stopped
 # trials of a study that may fail before one is done; then its settings cannot be meant
 _SAME_FAULT = 3
-_ATTEMPTS = 2  # that a trial has where the process was killed
-
-
-class OutOfTime(LongtailError):
-    """The trial ran far over the time of the study."""
 
 
 class Tuning(msgspec.Struct, frozen=True):
@@ -56,68 +45,140 @@ class Tuning(msgspec.Struct, frozen=True):
     config: Config | None
 
 
-def tune(
-    documents: Dataset,
-    output: Path,
-    *,
-    method: str = "xr-linear",
-    preset: str | None = None,
-    overrides: Sequence[Mapping[str, Any]] = (),
-    space: Sequence[Dimension] | None = None,
-    valid: Dataset | None = None,
-    metric: str = "nDCG@5",
-    trials: int = 20,
-    seconds: float | None = None,
-    seed: int | None = None,
-    resume: bool = False,
-    share: bool = True,
-    threads: int = 0,
-    device: str = "auto",
-    ignore_memory: bool = False,
-    say: Callable[[str], None] = log.info,
-) -> Tuning:
+@dataclass(frozen=True)
+class TuneOptions:
+    """The options of :func:`tune`, which documents them."""
+
+    method: str = "xr-linear"
+    preset: str | None = None
+    overrides: Sequence[Mapping[str, Any]] = ()
+    space: Sequence[Dimension] | None = None
+    valid: Dataset | None = None
+    metric: str = "nDCG@5"
+    trials: int = 20
+    seconds: float | None = None
+    seed: int | None = None
+    resume: bool = False
+    share: bool = True
+    threads: int = 0
+    device: str = "auto"
+    ignore_memory: bool = False
+    report: Callable[[str], None] = log.info
+
+    @property
+    def configs(self) -> TrialConfigs:
+        """The settings that all trials begin with."""
+        overrides = list(self.overrides)
+        if self.seed is not None:
+            overrides.append({"seed": self.seed})
+        return TrialConfigs(self.method, self.preset, overrides)
+
+
+class TuneKeywords(TypedDict, total=False):
+    """The fields of :class:`TuneOptions` as keyword arguments."""
+
+    method: str
+    preset: str | None
+    overrides: Sequence[Mapping[str, Any]]
+    space: Sequence[Dimension] | None
+    valid: Dataset | None
+    metric: str
+    trials: int
+    seconds: float | None
+    seed: int | None
+    resume: bool
+    share: bool
+    threads: int
+    device: str
+    ignore_memory: bool
+    report: Callable[[str], None]
+
+
+def tune(documents: Dataset, output: Path, **options: Unpack[TuneKeywords]) -> Tuning:
     """Search for settings of a method that make ``metric`` high on ``valid``, or on a tenth of the
     documents held out.
 
-    ``trials`` are those of the whole study, also of the runs before that it goes on with;
-    ``seconds`` is the time of this run; ``seed`` is of the settings, the split and the search.
-    ``output`` gets the trials, the best so far as best.toml, and while it runs the stages that they
-    ``share``."""
+    Args:
+        documents: To train on.
+        output: Folder of the study: the trials, the best so far as best.toml, and while it runs the
+            stages that the trials share.
+        **options: Fields of ``TuneOptions``, below.
+
+    Keyword Args:
+        method: Name of the method.
+        preset: Recipe of a paper that the settings begin with.
+        overrides: Settings of all trials.
+        space: Settings to search for; None for those that matter most to the method.
+        valid: Documents to measure on.
+        metric: Name of a metric with its cut-off.
+        trials: Trials of the whole study, those of earlier runs included.
+        seconds: Time of this run.
+        seed: Seed of the settings, the split and the search.
+        resume: Whether to go on with the study in ``output``.
+        share: Whether trials share stages.
+        threads: 0 for all cores.
+        device: Where networks run.
+        ignore_memory: Train whatever the forecast says.
+        report: Called with a line of text after each trial.
+    """
+    asked = TuneOptions(**options)
     _check_optuna()
-    k = _cutoff(metric)
-    overrides = [*overrides, *([] if seed is None else [{"seed": seed}])]
-    base = configure(method, preset, *overrides)
-    seed = base.seed
-    space = check_space(
-        default_space(base, documents.texts is not None) if space is None else space, base
-    )
-    fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
-    check_settings(base, device)
+    k = _cutoff(asked.metric)
+    configs = asked.configs
+    base = configs.of({})
+    space = asked.space
+    if space is None:
+        space = default_space(base, documents.texts is not None)
+    space = check_space(space, base)
+    if asked.valid is None:
+        fitted, held_out = _held_out(documents, base.seed)
+    else:
+        fitted = documents
+        held_out = asked.valid
+    check_settings(base, asked.device)
     check_trainable(fitted, base)
     warn_of_few_words(fitted, base)
-    check_study_folder(output, resume)
+    check_study_folder(output, asked.resume)
     output.mkdir(parents=True, exist_ok=True)
-    with SharedStages(output / "stages", fitted, share) as stages, pool.threads(threads):
+    stages = SharedStages(output / "stages", fitted, asked.share)
+    with stages, pool.threads(asked.threads):
+        content = stages.hash_with(held_out)
         journal = Journal(output)
-        journal.open(Study(metric, seed, base, tuple(space), stages.hash_with(held_out)))
-        run = _Run(journal, stages, fitted, held_out, metric, k, device, ignore_memory)
-        configs = _Configs(method, preset, overrides)
-        kept = None
-        for _ in _search(run, configs, space, base, trials, seconds, say):
-            if journal.best is not None and journal.best != kept:
-                kept = journal.best
-                _write_best(output / BEST, kept, configs.of(kept.params), metric, len(held_out))
-        if len(journal.ended) >= trials:
-            stages.remove()
+        journal.open(Study(asked.metric, base.seed, base, tuple(space), content))
+        run = TrialRun(
+            journal, stages, fitted, held_out, asked.metric, k, asked.device, asked.ignore_memory
+        )
+        _run_trials(run, configs, Asker(space, base, journal), output / BEST, asked)
+    return _tuning(journal, configs, asked.metric)
+
+
+def _run_trials(
+    run: TrialRun, configs: TrialConfigs, asker: Asker, best_path: Path, asked: TuneOptions
+) -> None:
+    """Do the trials that are still to do, and keep the settings of the best so far in a file."""
+    journal = run.journal
+    kept = None
+    for _ in _search(run, configs, asker, asked):
+        if journal.best is not None and journal.best != kept:
+            kept = journal.best
+            config = configs.of(kept.params)
+            _write_best(best_path, kept, config, run.metric, len(run.held_out))
+    if len(journal.ended) >= asked.trials:
+        run.stages.remove()
+
+
+def _tuning(journal: Journal, configs: TrialConfigs, metric: str) -> Tuning:
+    """Return the result of the trials that have ended; refuse a study of failed ones alone."""
     best = journal.best
-    if best is None and journal.ended:
+    ended = tuple(journal.ended)
+    if best is not None:
+        return Tuning(metric, ended, best, configs.of(best.params))
+    if ended:
         raise LongtailError(
-            f"all {len(journal.ended)} trials have failed, the last one so: {journal.ended[-1].error}; "
+            f"all {len(ended)} trials have failed, the last one so: {ended[-1].error}; "
             "give other settings or another --search"
         )
-    return Tuning(
-        metric, tuple(journal.ended), best, None if best is None else configs.of(best.params)
-    )
+    return Tuning(metric, ended, None, None)
 
 
 def _held_out(documents: Dataset, seed: int) -> tuple[Dataset, Dataset]:
@@ -129,22 +190,20 @@ def _held_out(documents: Dataset, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def _search(
-    run: _Run,
-    configs: _Configs,
-    space: Sequence[Dimension],
-    base: Config,
-    trials: int,
-    seconds: float | None,
-    say: Callable[[str], None],
+    run: TrialRun,
+    configs: TrialConfigs,
+    asker: Asker,
+    asked: TuneOptions,
 ) -> Iterator[None]:
     """Do the trials that are still to do; yield once at first, and after each."""
     begin = time.monotonic()
     journal = run.journal
-    asker = Asker(space, base, journal)
+    seconds = asked.seconds
+    trials = asked.trials
     yield
     while len(journal.ended) < trials:
         if seconds is not None and time.monotonic() - begin >= seconds:
-            say(f"the time is over after {len(journal.ended)} of {trials} trials")
+            asked.report(f"the time is over after {len(journal.ended)} of {trials} trials")
             return
         number = journal.next_number
         pending = journal.trials.get(number)
@@ -152,138 +211,19 @@ def _search(
         limit = None if seconds is None else _FAR_OVER * seconds - (time.monotonic() - begin)
         trial = run.trial(number, params, configs, limit)
         yield
-        say(_line(trial, trials, run.metric, journal.best))
+        asked.report(_line(trial, trials, run.metric, journal.best))
         if len(journal.ended) == _SAME_FAULT and journal.best is None:
             raise UsageError(
                 f"the first {_SAME_FAULT} trials have failed, the last one so: {trial.error}"
             )
 
 
-class _Configs:
-    """From settings by path to a whole config."""
-
-    def __init__(
-        self, method: str, preset: str | None, overrides: Sequence[Mapping[str, Any]]
-    ) -> None:
-        self._method = method
-        self._preset = preset
-        self._overrides = overrides
-
-    def of(self, params: Mapping[str, Any]) -> Config:
-        return configure(self._method, self._preset, *self._overrides, nested(params))
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """All that a trial needs beside its settings."""
-
-    journal: Journal
-    stages: SharedStages
-    fitted: Dataset
-    held_out: Dataset
-    metric: str
-    k: int
-    device: str
-    ignore_memory: bool
-
-    def trial(
-        self, number: int, params: dict[str, Any], configs: _Configs, limit: float | None
-    ) -> Trial:
-        """Train, measure, and write down what came of it.
-
-        The study ends with the process, and by an error of the system such as a full disk, which is
-        not a property of
-        the settings: the same trial comes first where the study goes on.
-        """
-        if self.journal.attempts.get(number, 0) >= _ATTEMPTS:
-            killed = (
-                "the process was killed each time it ran; it may need more memory than there is"
-            )
-            return self._ended(Trial(number, params, "failed", error=killed))
-        self.journal.add(Trial(number, params, "started"))
-        begin = time.perf_counter()
-        try:
-            with _quiet(), _stopped_after(limit):
-                value = self._value(configs.of(params))
-        except OSError:
-            self._interrupted(number, params)
-            raise
-        except Exception as error:
-            seconds = round(time.perf_counter() - begin, 3)
-            what = printable(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
-            return self._ended(
-                Trial(number, params, "failed", None, seconds, what, tuple(self.stages.reused))
-            )
-        except BaseException:  # Ctrl-C, SIGTERM
-            self._interrupted(number, params)
-            raise
-        seconds = round(time.perf_counter() - begin, 3)
-        return self._ended(
-            Trial(number, params, "done", value, seconds, "", tuple(self.stages.reused))
-        )
-
-    def _interrupted(self, number: int, params: dict[str, Any]) -> None:
-        # a full disk; then the trial has been started, which is written down already
-        with suppress(OSError):
-            self.journal.add(Trial(number, params, "interrupted"))
-        log.warning(
-            "trial %d was interrupted; those before it are kept: go on with --resume", number
-        )
-
-    def _value(self, config: Config) -> float:
-        self.stages.begin(config)
-        check_settings(config, self.device)
-        check_trainable(self.fitted, config)
-        if not self.ignore_memory:
-            check_memory(forecast(self.fitted, config, self.device))
-        model = train(
-            self.fitted, config, valid=self.held_out, stages=self.stages, device=self.device
-        )
-        return evaluate_model(model, self.held_out, ks=(self.k,), mask=None).evaluation[self.metric]
-
-    def _ended(self, trial: Trial) -> Trial:
-        self.journal.add(trial)
-        return trial
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what each stage of training tells, a line a trial is enough; progress within it
-    goes on.
-    """
-
-    def is_warning(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING
-
-    log.addFilter(is_warning)
-    try:
-        yield
-    finally:
-        log.removeFilter(is_warning)
-
-
-@contextmanager
-def _stopped_after(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTime in the body after so many seconds, where the system has an alarm for it."""
-    main = threading.current_thread() is threading.main_thread()
-    if seconds is None or not main or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(number: int, frame: object) -> None:
-        raise OutOfTime("stopped, far over the time of the study")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def _write_best(path: Path, best: Trial, config: Config, metric: str, n_documents: int) -> None:
     value = 0.0 if best.value is None else best.value
-    head = f"# {metric} {100 * value:.2f} % on {n_documents:,} documents, trial {best.number}; longtail {__version__}\n"
+    head = (
+        f"# {metric} {100 * value:.2f} % on {n_documents:,} documents, "
+        f"trial {best.number}; longtail {__version__}\n"
+    )
     use = f"# longtail train TRAIN -o MODEL -c {path.name}\n\n"
     with open_output(path) as file:
         file.write((head + use + method_toml(config)).encode())
@@ -301,12 +241,12 @@ def _line(trial: Trial, trials: int, metric: str, best: Trial | None) -> str:
 
 def _cutoff(metric: str) -> int:
     """Return the k of a metric such as nDCG@5, or name the nearest one."""
-    found = re.fullmatch(r"(.+)@([1-9]\d{0,5})", metric)
-    if found is None:
+    parts = re.fullmatch(r"(.+)@([1-9]\d{0,5})", metric)
+    if parts is None:
         raise UsageError(f"--metric {metric!r}; expected one such as P@1, nDCG@5 or PSP@5")
-    if found[1] not in NAMES:
-        raise UsageError(unknown_name("metric", found[1], NAMES))
-    return int(found[2])
+    if parts[1] not in NAMES:
+        raise UsageError(unknown_name("metric", parts[1], NAMES))
+    return int(parts[2])
 
 
 def _check_optuna() -> None:
@@ -314,3 +254,77 @@ def _check_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError:
         raise MissingExtra("tune", "tune") from None
+
+
+class Asker:
+    """Suggestions of optuna's TPE; they depend on the seed and the trials before alone."""
+
+    def __init__(self, space: Sequence[Dimension], base: Config, journal: Journal) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna = optuna
+        self._space = space
+        self._journal = journal
+        self._seed = base.seed
+        self._distributions = {
+            dimension.path: _distribution(optuna, dimension) for dimension in space
+        }
+        values = {setting.path: setting.value for setting in settings(base)}
+        self._first = {
+            dimension.path: _encoded(dimension, values[dimension.path])
+            for dimension in space
+            if dimension.holds(values[dimension.path])
+        }
+
+    def ask(self, number: int) -> dict[str, Any]:
+        """Return the settings of a trial: the method's own in the first one, as far as they are in
+        the space.
+        """
+        optuna = self._optuna
+        sampler = optuna.samplers.TPESampler(seed=(1_000_003 * self._seed + number) % 2**32)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in self._journal.ended:
+            if trial.number < number:
+                study.add_trial(self._frozen(trial))
+        if number == 1:
+            study.enqueue_trial(self._first)
+        params = study.ask(self._distributions).params
+        return {
+            dimension.path: _decoded(dimension, params[dimension.path]) for dimension in self._space
+        }
+
+    def _frozen(self, trial: Trial) -> Any:
+        params = {d.path: _encoded(d, trial.params[d.path]) for d in self._space}
+        states = self._optuna.trial.TrialState
+        state = states.COMPLETE if trial.value is not None else states.FAIL
+        return self._optuna.trial.create_trial(
+            params=params, distributions=self._distributions, value=trial.value, state=state
+        )
+
+
+def _distribution(optuna: Any, dimension: Dimension) -> Any:
+    if not isinstance(dimension, Range):
+        return optuna.distributions.CategoricalDistribution(
+            [_encoded(dimension, v) for v in dimension.values]
+        )
+    if dimension.whole:
+        return optuna.distributions.IntDistribution(
+            int(dimension.low), int(dimension.high), log=dimension.log
+        )
+    return optuna.distributions.FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+
+
+def _encoded(dimension: Dimension, value: Any) -> Any:
+    """Return the value as optuna knows it: a choice, which may be a list, as JSON."""
+    if isinstance(dimension, Range):
+        return value
+    return msgspec.json.encode(dimension.values[dimension.position(value)]).decode()
+
+
+def _decoded(dimension: Dimension, value: Any) -> Any:
+    if isinstance(dimension, Range):
+        if dimension.whole:
+            return int(value)
+        return min(max(float(f"{value:.4g}"), dimension.low), dimension.high)
+    return msgspec.json.decode(value)

@@ -55,13 +55,14 @@ class Choice(msgspec.Struct, frozen=True, tag="choice"):
 
     def holds(self, value: Any) -> bool:
         """Tell whether the value is one of these."""
-        return self.place(value) >= 0
+        return self.position(value) >= 0
 
-    def place(self, value: Any) -> int:
-        """Return which of these it is, −1 for none; lists and tuples are alike, and so are 1 and
-        1.0.
+    def position(self, value: Any) -> int:
+        """Return the position of the value in ``values``, −1 for none.
+
+        Lists and tuples are alike, and so are 1 and 1.0.
         """
-        plain = [msgspec.json.decode(msgspec.json.encode(own)) for own in (value, *self.values)]
+        plain = [msgspec.json.decode(msgspec.json.encode(one)) for one in (value, *self.values)]
         if plain[0] in plain[1:]:
             return plain[1:].index(plain[0])
         return -1
@@ -77,7 +78,8 @@ def parse_dimension(text: str) -> Dimension:
     path, equals, values = text.partition("=")
     if not equals or not path.strip():
         raise UsageError(
-            f"--search {text!r}; expected PATH=LOW..HIGH[:log] or PATH=A,B,C, such as tree.branching=8,16"
+            f"--search {text!r}; expected PATH=LOW..HIGH[:log] or PATH=A,B,C, "
+            "such as tree.branching=8,16"
         )
     return _dimension(path.strip(), values)
 
@@ -185,9 +187,10 @@ def _check_value(path: str, value: Any, hint: Any) -> None:
     try:
         msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        said = str(error).partition(" - at `$")[0]
-        expected = expected_of(said, get_args(hint)[0] if get_origin(hint) is Annotated else hint)
-        raise ConfigError(f"{path}: found {value!r}; {expected or said}") from None
+        message = str(error).partition(" - at `$")[0]
+        bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        expected = expected_of(message, bare) or message
+        raise ConfigError(f"{path}: found {value!r}; {expected}") from None
 
 
 def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:

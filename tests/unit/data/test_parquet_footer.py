@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from longtail.data.parquet_footer import ColumnChunk, column_chunks
+from longtail.data.parquet import ColumnChunk, column_chunks
 
 TABLE = pa.table(
     {

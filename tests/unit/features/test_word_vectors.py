@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from longtail.errors import DataError, UsageError
 from longtail.features.encoder_folder import encoder_folder
-from longtail.features.word_vectors import minilm_vectors, read_word_vectors
+from longtail.features.word_tokens import minilm_vectors, read_word_vectors
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -16,8 +16,9 @@ from longtail.config import Cascade, Config
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.features.encoder_folder import EncoderShape
-from longtail.forecast import DataSizes, Forecast, encoders, forecast, training
+from longtail.forecast import DataSizes, Forecast, forecast, training
 from longtail.forecast import networks as module
+from longtail.forecast import sizes as size_module
 from longtail.forecast.gpus import Gpu
 from longtail.forecast.networks import NetworkForecast
 from longtail.forecast.sizes import Distribution
@@ -39,7 +40,7 @@ def no_gpu(monkeypatch):
 
 def network_forecast(data: Dataset, config: Config, gpu: Gpu | None = None) -> NetworkForecast:
     sizes = DataSizes.of(data)
-    return module.network_forecast(sizes, config, encoders.shape_of(sizes, config), gpu)
+    return module.network_forecast(sizes, config, size_module.shape_of(sizes, config), gpu)
 
 
 def plan_of(shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
@@ -143,8 +144,8 @@ class TestBytes:
 
     def test_peaks_as_measured(self, monkeypatch):
         """Three steps of AdamW with MiniLM and 32 documents on the CPU, without classifiers and without numba."""
-        monkeypatch.setattr(encoders, "encoder_folder", str)
-        monkeypatch.setattr(encoders, "encoder_shape", lambda folder: MINILM)
+        monkeypatch.setattr(size_module, "encoder_folder", str)
+        monkeypatch.setattr(size_module, "encoder_shape", lambda folder: MINILM)
         for words, measured in [(600, 2296e6), (24, 1165e6)]:
             found = network_forecast(documents(32, words, 2), configured("x"))
             assert 26e6 + found.library_bytes + found.training_bytes == pytest.approx(
@@ -275,8 +276,8 @@ class TestSeconds:
 
     def test_minilm_as_measured(self, monkeypatch):
         """An epoch of 392 documents of 59 tokens on one core took 35 s; two cores get less each."""
-        monkeypatch.setattr(encoders, "encoder_folder", str)
-        monkeypatch.setattr(encoders, "encoder_shape", lambda folder: MINILM)
+        monkeypatch.setattr(size_module, "encoder_folder", str)
+        monkeypatch.setattr(size_module, "encoder_shape", lambda folder: MINILM)
         config = configured(
             "x", training={"epochs": 1}, encoder={"max_tokens": 64}, cascade={"combine": "never"}
         )

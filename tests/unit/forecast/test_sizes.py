@@ -16,9 +16,8 @@ from longtail.data.sample import sample
 from longtail.errors import UsageError
 from longtail.features.encoder_folder import encoder_folder, encoder_shape
 from longtail.forecast import DataSizes, forecast, forecast_of_sizes, published_forecast, training
-from longtail.forecast.encoders import known_shapes
 from longtail.forecast.gpus import Gpu
-from longtail.forecast.sizes import Distribution
+from longtail.forecast.sizes import Distribution, known_shapes
 from longtail.kernels import pool
 from longtail.methods import configure
 

@@ -17,7 +17,7 @@ from longtail.config import Cascade, Training
 from longtail.features.word_tokens import idf_of
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.networks import cascade_training, fitting
+from longtail.networks import cascade_fitting, fitting
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.cascade import CascadeXML
@@ -57,7 +57,7 @@ def copied(network):
 
 def phases_of(monkeypatch, method, tree=TREE, **settings):
     """Train a method; return the ranker, and of each phase its network, and its weights before and after."""
-    phases, real = [], cascade_training.fit
+    phases, real = [], cascade_fitting.fit
 
     def fit(network, *given, **options):
         phase = SimpleNamespace(network=network, before=copied(network), parts=None)
@@ -69,7 +69,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
         phase.after, phase.epochs = copied(network), len(history.epochs)
         return history
 
-    monkeypatch.setattr(cascade_training, "fit", fit)
+    monkeypatch.setattr(cascade_fitting, "fit", fit)
     own = {
         "encoder": {"width": WIDTH, "max_tokens": 8, "min_count": 1},
         "training": {"epochs": 5, "batch_size": 16},

@@ -16,7 +16,7 @@ from scipy import sparse
 from longtail.config import Cascade, Training
 from longtail.data.labels import Labels
 from longtail.networks.cascade import CascadeXML
-from longtail.networks.cascade_training import set_initial_weights
+from longtail.networks.cascade_fitting import set_initial_weights
 from longtail.networks.heads.initial_rows import prior_logit
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder

@@ -19,8 +19,8 @@ from longtail.data.dataset import Dataset
 from longtail.methods import configure
 from longtail.metrics import evaluate
 from longtail.networks.cascade import CascadeXML
+from longtail.networks.cascade_fitting import train_ranker
 from longtail.networks.cascade_ranker import CascadeRanker
-from longtail.networks.cascade_training import train_ranker
 from longtail.networks.embedder import pretrained_embedder
 from longtail.networks.network_folder import load_network, save_network
 from longtail.store import open_folder, write_folder

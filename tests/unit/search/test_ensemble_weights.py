@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from longtail.metrics import evaluate
-from longtail.search.ensemble import best_first, in_order, mean_scores, reciprocal_ranks
-from longtail.search.ensemble_weights import FITTED, _with_weight, fit_weights
+from longtail.search.ensemble import (
+    FITTED,
+    _with_weight,
+    best_first,
+    fit_weights,
+    in_order,
+    mean_scores,
+    reciprocal_ranks,
+)
 
 
 def ranked(random, n, width, filled=0.6, levels=12):

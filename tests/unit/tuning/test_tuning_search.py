@@ -23,7 +23,7 @@ from longtail.methods import configure
 from longtail.pipeline import train
 from longtail.store import open_folder, write_folder
 from longtail.tuning import journal as journal_module
-from longtail.tuning import search, tune
+from longtail.tuning import search, trials, tune
 from longtail.tuning.journal import Journal, Trial
 from longtail.tuning.space import parse_dimension
 
@@ -48,7 +48,7 @@ def tuned(folder, **options):
         "space": SPACE,
         "overrides": SETTINGS,
         "threads": 1,
-        "say": lambda line: None,
+        "report": lambda line: None,
     } | options
     return tune(DOCUMENTS, folder, **options)
 
@@ -62,7 +62,7 @@ def known(trials):
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "new" / "folder"
     said = []
-    return folder, tuned(folder, trials=5, say=said.append), said
+    return folder, tuned(folder, trials=5, report=said.append), said
 
 
 class TestStudy:
@@ -154,7 +154,7 @@ class TestStudy:
 class TestGoingOn:
     def interrupted(self, folder, monkeypatch, at, error):
         """Run until a trial, which raises the error in the middle of its training."""
-        real = search.evaluate_model
+        real = trials.evaluate_model
         calls = []
 
         def evaluate(*arguments, **options):
@@ -163,10 +163,10 @@ class TestGoingOn:
                 raise error
             return real(*arguments, **options)
 
-        monkeypatch.setattr(search, "evaluate_model", evaluate)
+        monkeypatch.setattr(trials, "evaluate_model", evaluate)
         with pytest.raises(type(error)):
             tuned(folder, trials=5)
-        monkeypatch.setattr(search, "evaluate_model", real)
+        monkeypatch.setattr(trials, "evaluate_model", real)
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
     def test_after_ctrl_c(self, tmp_path, monkeypatch, whole, error, caplog):
@@ -208,8 +208,8 @@ class TestGoingOn:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes that it has forked")
     def test_after_kills(self, tmp_path, monkeypatch, whole):
-        monkeypatch.setattr(search, "_ATTEMPTS", 99)
-        real = search.train
+        monkeypatch.setattr(trials, "_ATTEMPTS", 99)
+        real = trials.train
         for calls_before in (1, 0, 2):  # trials of this process that come to an end
             process = os.fork()
             if process == 0:  # kernels are compiled, and there are no threads
@@ -225,7 +225,7 @@ class TestGoingOn:
                     return model
 
                 try:
-                    search.train = train
+                    trials.train = train
                     tuned(tmp_path / "killed", trials=5, resume=True)
                 finally:
                     os._exit(0)
@@ -273,7 +273,7 @@ class TestGoingOn:
 
 class TestFailures:
     def test_a_bad_trial_does_not_end_the_study(self, tmp_path, monkeypatch):
-        real = search.train
+        real = trials.train
         faults = iter([None, MemoryError("no room"), ConfigError("bad\nvalue"), None])
 
         def train(*arguments, **options):
@@ -282,9 +282,9 @@ class TestFailures:
                 raise fault
             return real(*arguments, **options)
 
-        monkeypatch.setattr(search, "train", train)
+        monkeypatch.setattr(trials, "train", train)
         said = []
-        found = tuned(tmp_path, say=said.append)
+        found = tuned(tmp_path, report=said.append)
         assert [trial.state for trial in found.trials] == ["done", "failed", "failed", "done"]
         assert [trial.error for trial in found.trials] == [
             "",
@@ -296,7 +296,7 @@ class TestFailures:
 
     def test_all_trials_failed(self, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr(search, "train", lambda *_, **__: 1 / 0)
+            patch.setattr(trials, "train", lambda *_, **__: 1 / 0)
             for resume in (False, True):
                 with pytest.raises(
                     LongtailError,
@@ -310,7 +310,7 @@ class TestFailures:
     def test_a_full_disk_ends_the_study_and_its_trial_comes_again(
         self, tmp_path, monkeypatch, whole, caplog, journal_fails
     ):
-        real = search.train
+        real = trials.train
         calls = []
 
         def train(*arguments, **options):
@@ -325,7 +325,7 @@ class TestFailures:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "stages")
 
         with monkeypatch.context() as patch:
-            patch.setattr(search, "train", train)
+            patch.setattr(trials, "train", train)
             with pytest.raises(OSError, match="No space left on device"):
                 tuned(tmp_path, trials=5)
         assert (
@@ -353,7 +353,7 @@ class TestFailures:
         assert all("ngram_min" in trial.error for trial in found.trials if trial.state == "failed")
 
     def test_none_that_works(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(search, "train", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(trials, "train", lambda *_, **__: 1 / 0)
         with pytest.raises(
             UsageError, match="the first 3 trials have failed, the last one so: ZeroDivisionError"
         ):
@@ -362,7 +362,7 @@ class TestFailures:
 
     def test_too_little_memory(self, tmp_path, monkeypatch):
         monkeypatch.setattr(
-            search, "check_memory", lambda _: (_ for _ in ()).throw(UsageError("too large"))
+            trials, "check_memory", lambda _: (_ for _ in ()).throw(UsageError("too large"))
         )
         with pytest.raises(UsageError, match="UsageError: too large"):
             tuned(tmp_path)
@@ -392,14 +392,14 @@ class TestFailures:
 class TestTime:
     def test_no_trial_starts_after_it(self, tmp_path):
         said = []
-        found = tuned(tmp_path, trials=50, seconds=0.0, say=said.append)
+        found = tuned(tmp_path, trials=50, seconds=0.0, report=said.append)
         assert (found.trials, found.best) == ((), None)
         assert said == ["the time is over after 0 of 50 trials"]
         assert tuned(tmp_path, trials=1, seconds=600.0, resume=True).best is not None
 
     @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such alarm")
     def test_a_trial_far_over_it_is_stopped(self, tmp_path, monkeypatch):
-        real = search.train
+        real = trials.train
         calls = []
         budget = 1000.0
 
@@ -412,7 +412,7 @@ class TestTime:
                     time.sleep(0.01)
             return real(*arguments, **options)
 
-        monkeypatch.setattr(search, "train", train)
+        monkeypatch.setattr(trials, "train", train)
         found = tuned(tmp_path, trials=2, seconds=budget)
         assert [trial.state for trial in found.trials] == ["done", "failed"]
         assert "far over the time" in found.trials[1].error

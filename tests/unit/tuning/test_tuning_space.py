@@ -159,5 +159,5 @@ def test_holds():
     assert not Range("a", 0, 2).holds(True)
     assert not Range("a", 0, 2).holds(3)
     assert Choice("a", ([1, 2], [])).holds((1, 2))
-    assert Choice("a", (0, 1)).place(1.0) == 1
+    assert Choice("a", (0, 1)).position(1.0) == 1
     assert not Choice("a", (1, 2)).holds(3)

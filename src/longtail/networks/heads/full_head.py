@@ -2,8 +2,8 @@
 tensor exists.
 
 Per chunk: logits, their gradient (for cross-entropy σ − y), and its contribution to the gradient of
-x. `update` computes the logits again and updates the chunk's rows in place. A loss with a normaliser
-over all nodes needs one pass more before."""
+x. `update` computes the logits again and updates the chunk's rows in place. A loss with a
+normaliser over all nodes needs one more pass before."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
 
 
 def node_chunks(weight: Tensor, breadth: int) -> Iterator[slice]:
-    """Ranges of nodes for which a tensor (nodes, breadth) has a good size on the weight's device."""
+    """Yield ranges of nodes, each a tensor (nodes, breadth) of a size that suits the device."""
     size = max(block_elements(weight) // max(breadth, 1), 1)
     for start in range(0, len(weight), size):
         yield slice(start, min(start + size, len(weight)))

@@ -8,8 +8,8 @@ batch into one optimiser step, in place, on the rows they touch (`records.py`, b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -37,15 +37,33 @@ from longtail.networks.losses import NodeLoss
 if TYPE_CHECKING:
     from longtail.networks.heads.label_text import LabelText
 
-__all__ = ["Head", "bits_of", "head_settings"]
+__all__ = ["Head", "HeadKeywords", "HeadSettings", "bits_of", "head_settings"]
 
 
-def head_settings(training: Training) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HeadSettings:
+    """Settings of the optimiser of a head's rows, and the type of their weights."""
+
+    optimiser: Optimiser = "row-adam"
+    dtype: torch.dtype = torch.float32
+    weight_decay: float = 0.0
+    epsilon: float = EPSILON
+
+
+class HeadKeywords(TypedDict, total=False):
+    """The fields of :class:`HeadSettings` as keyword arguments."""
+
+    optimiser: Optimiser
+    dtype: torch.dtype
+    weight_decay: float
+    epsilon: float
+
+
+def head_settings(training: Training) -> HeadKeywords:
     """Return the settings of every head, as `Head` takes them."""
-    dtype = getattr(torch, training.head_weights)
     return {
         "optimiser": training.head_optimiser,
-        "dtype": dtype,
+        "dtype": getattr(torch, training.head_weights),
         "weight_decay": training.head_decay,
         "epsilon": training.epsilon,
     }
@@ -68,25 +86,23 @@ class Head(torch.nn.Module):
         n_nodes: int,
         width: int,
         *,
-        optimiser: Optimiser = "row-adam",
-        dtype: torch.dtype = torch.float32,
-        weight_decay: float = 0.0,
-        epsilon: float = EPSILON,
         seed: int = 0,
         std: float = 0.02,
         device: torch.device | str = "cpu",
+        **settings: Unpack[HeadKeywords],
     ) -> None:
         super().__init__()
-        self.optimiser: Optimiser = optimiser
-        self.weight_decay = weight_decay
-        self.epsilon = epsilon
-        weight = torch.empty(n_nodes, width, dtype=dtype, device=device)
+        chosen = HeadSettings(**settings)
+        self.optimiser: Optimiser = chosen.optimiser
+        self.weight_decay = chosen.weight_decay
+        self.epsilon = chosen.epsilon
+        weight = torch.empty(n_nodes, width, dtype=chosen.dtype, device=device)
         if std:  # otherwise the caller sets the rows, and their memory is not touched here
             weight.normal_(0, std, generator=torch.Generator(device).manual_seed(seed))
-        bias = torch.zeros(n_nodes, dtype=sum_dtype(dtype), device=device)
+        bias = torch.zeros(n_nodes, dtype=sum_dtype(chosen.dtype), device=device)
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
-        state = new_state(optimiser, weight, bias)
+        state = new_state(chosen.optimiser, weight, bias)
         self._state_names = tuple(state)
         for name, tensor in state.items():
             self.register_buffer(name, tensor)

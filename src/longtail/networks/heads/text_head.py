@@ -78,7 +78,7 @@ class TextHead(nn.Module):
         return (self.free.weight,)
 
     def optimiser_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return the parameters for AdamW, with and without weight decay; E belongs to the encoder."""
+        """Return the parameters with and without weight decay; E belongs to the encoder."""
         parameters = [*self.text.parameters(), self.bias]
         matrices = [parameter for parameter in parameters if parameter.ndim > 1]
         biases = [parameter for parameter in parameters if parameter.ndim <= 1]

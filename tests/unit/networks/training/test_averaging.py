@@ -13,8 +13,8 @@ import torch
 from test_loop import STEPS, Stopped, TinyNetwork, bytes_of, change, raise_after, train
 
 from longtail.networks.heads.head import Head
-from longtail.networks.training.averaging import Average
 from longtail.networks.training.checkpoints import Checkpoints
+from longtail.networks.training.loop import Average
 from longtail.store import Stages
 
 pytestmark = pytest.mark.usefixtures("one_thread")

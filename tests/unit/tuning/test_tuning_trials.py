@@ -10,7 +10,7 @@ from longtail.config import nested
 from longtail.methods import METHODS, configure
 from longtail.models.model_folder import save_model
 from longtail.pipeline import train
-from longtail.tuning.shared import SharedStages
+from longtail.tuning.trials import SharedStages
 
 DOCUMENTS = lt.sample()[0].take(np.arange(70))
 VALID = lt.sample()[0].take(np.arange(90, 110))
