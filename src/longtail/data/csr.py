@@ -5,7 +5,6 @@ arrays of a file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ __all__ = [
     "csr_where",
     "places_in_rows",
     "rows_fit",
+    "shallow_copy",
 ]
 
 MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
@@ -36,7 +36,7 @@ def csr_of(
 
     scipy's own way checks them, widens columns to the type of ends, and takes as long as a search
     for one document."""
-    matrix: Any = copy(_empty((len(ends) - 1, int(n_columns))))
+    matrix: Any = shallow_copy(_empty((len(ends) - 1, int(n_columns))))
     if len(columns) <= MAX_COLUMNS:
         ends = ends.astype(np.int32, copy=False)
     matrix.data = values
@@ -44,6 +44,15 @@ def csr_of(
     matrix.indptr = ends
     filled: sparse.csr_array = matrix
     return filled
+
+
+def shallow_copy(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Return another matrix over the same arrays.
+
+    ``copy.copy`` does the same, and takes a tenth of the time of a search for one document."""
+    duplicate: sparse.csr_array = object.__new__(type(matrix))
+    duplicate.__dict__.update(matrix.__dict__)
+    return duplicate
 
 
 def csr_of_nothing(n_rows: int, n_columns: int) -> sparse.csr_array:

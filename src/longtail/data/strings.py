@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from longtail.data.growing import ArrayBuilder
 
-__all__ = ["Strings", "StringsBuilder", "blank"]
+__all__ = ["Strings", "StringsBuilder", "blank", "count_blank"]
 
 _BLOCK = 4096  # strings encoded or decoded at a time
+_FEW = 4  # strings that are looked at one by one faster than by arrays
 
 
 class Strings(Sequence[str]):
@@ -122,6 +123,13 @@ def blank(strings: Strings) -> NDArray[np.bool_]:
     for row in np.flatnonzero(~are_blank & maybe).tolist():
         are_blank[row] = strings[row].isspace()
     return are_blank
+
+
+def count_blank(strings: Strings) -> int:
+    """Return how many strings are empty or nothing but white space."""
+    if len(strings) <= _FEW:
+        return sum(not string or string.isspace() for string in strings)
+    return int(blank(strings).sum())
 
 
 class StringsBuilder:

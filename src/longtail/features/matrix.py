@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from longtail.data.csr import shallow_copy
 from longtail.kernels.sparse import unit_rows
 
 __all__ = ["Features", "join_blocks", "prepared_rows", "unit_vectors"]
@@ -47,7 +47,7 @@ class Features:
         if rows.indices.dtype != np.int32 or rows.indptr.dtype != np.int64:
             # the arrays stay: only the types of indices are those of kernels, not one as scipy
             # wants
-            rows = copy(rows)
+            rows = shallow_copy(rows)
             rows.indices, rows.indptr = (
                 rows.indices.astype(np.int32, copy=False),
                 rows.indptr.astype(np.int64),
@@ -89,7 +89,7 @@ def prepared_rows(rows: csr_array, normalise: bool) -> csr_array:
     block = Features.of(rows).sparse
     if not normalise:
         return block
-    scaled = copy(block)  # indices are shared
+    scaled = shallow_copy(block)  # indices are shared
     scaled.data = block.data.copy()
     unit_rows(scaled.indptr, scaled.data, np.zeros((scaled.shape[0], 0), np.float32))
     return scaled

@@ -22,7 +22,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints
 from longtail.data.labels import Labels
-from longtail.data.strings import Strings, blank
+from longtail.data.strings import Strings, blank, count_blank
 from longtail.errors import ModelFolderError, UsageError
 from longtail.metrics import Evaluation
 from longtail.search.calibration import Calibration
@@ -267,7 +267,7 @@ class RankingModel(ABC):
 def _count_empty(documents: Dataset | Strings) -> int:
     """Return how many documents have neither a text nor features."""
     if isinstance(documents, Strings):
-        return int(blank(documents).sum())
+        return count_blank(documents)
     empty = np.ones(len(documents), bool)
     if documents.texts is not None:
         empty = blank(documents.texts)

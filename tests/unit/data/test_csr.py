@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from longtail.data.csr import csr_of, csr_of_slots
+from longtail.data.csr import csr_of, csr_of_slots, shallow_copy
 
 
 @pytest.mark.parametrize("ends", [np.int32, np.int64])
@@ -50,3 +51,14 @@ def test_slots_keep_their_order_and_empty_ones_are_left_out():
 def test_no_rows_and_no_slots():
     assert csr_of_slots(np.zeros((0, 3)), np.zeros((0, 3), np.int32), 5).shape == (0, 5)
     assert csr_of_slots(np.zeros((2, 0)), np.zeros((2, 0), np.int32), 5).nnz == 0
+
+
+def test_a_shallow_copy_shares_the_arrays_and_nothing_else():
+    matrix = sparse.csr_array(np.array([[0, 2.5], [1, 0]], np.float32))
+    duplicate = shallow_copy(matrix)
+    assert type(duplicate) is sparse.csr_array
+    assert vars(duplicate).keys() == vars(matrix).keys()
+    assert duplicate.data is matrix.data
+    duplicate.data = matrix.data * 2
+    assert matrix.toarray().tolist() == [[0, 2.5], [1, 0]]
+    assert duplicate.toarray().tolist() == [[0, 5], [2, 0]]

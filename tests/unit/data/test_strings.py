@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.data import strings as module
-from longtail.data.strings import Strings, StringsBuilder
+from longtail.data.strings import Strings, StringsBuilder, blank, count_blank
 
 quick = settings(deadline=None, max_examples=80)
 texts = st.lists(
@@ -160,3 +160,23 @@ def test_half_a_surrogate_pair_leaves_the_builder_as_it_was(add):
         add(builder)
     builder.append("c")
     assert list(builder.finish()) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        [""],
+        ["a"],
+        [" \t\n"],
+        ["\u3000\xa0"],
+        ["\x1f", "b"],
+        ["é", "", " ", "\u2028"],
+        ["x"] * 9 + [" "] * 3,
+    ],
+)
+def test_blank_strings_are_counted_alike_for_few_and_many(texts):
+    strings = Strings.of(texts)
+    expected = [not text.strip() for text in texts]
+    assert blank(strings).tolist() == expected
+    assert count_blank(strings) == sum(expected)
