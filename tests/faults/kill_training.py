@@ -53,13 +53,14 @@ def run(
             number = signals[interrupted % len(signals)]
             start = time.perf_counter()
             run_of_it = training.child(model, generator.random() * usual, number)
-            ended = run_of_it.code == 0
-            if ended:  # the machine was busier when the usual time was measured
+            if run_of_it.code == 0:  # the machine was busier when the usual time was measured
                 usual = min(usual, time.perf_counter() - start)
-            interrupted += not ended
+            else:
+                interrupted += 1
             _check_end(run_of_it, number, model)
-            if model.exists():  # written whole, and interrupted before the stages were gone
+            if model.exists():  # written whole, and perhaps interrupted before the stages were gone
                 assert contents(model) == expected, f"other bytes after {interrupted} interruptions"
+                ended = not left_behind(model)  # then there is nothing to resume
         if not ended:
             last = training.child(model)
             assert last.code == 0, last

@@ -47,6 +47,7 @@ class Job(Generic[T, R]):
     done: asyncio.Future[list[R]]
     started: float = 0.0
     finished: float = 0.0
+    is_waiting: bool = False  # in the queue, and counted there
     abandoned: bool = False  # nobody waits for it any more
 
 
@@ -166,6 +167,7 @@ class Batcher(Generic[T, R]):
         with self._changed:
             if self._closed:
                 raise overloaded("the server is about to stop")
+            job.is_waiting = True
             self._waiting.append(job)
             self._documents += len(items)
             self._changed.notify_all()
@@ -173,9 +175,19 @@ class Batcher(Generic[T, R]):
         try:
             await job.done
         finally:
-            job.abandoned = True
+            self._abandon(job)
             late.cancel()
         return job
+
+    def _abandon(self, job: Job[T, R]) -> None:
+        """Mark a job that nobody waits for; if it is still in the queue, it no longer counts."""
+        job.abandoned = True
+        if not job.is_waiting:
+            return
+        with self._changed:
+            if job.is_waiting:  # not taken in the meantime
+                job.is_waiting = False
+                self._documents -= len(job.items)
 
     def close(self) -> None:
         """Run all waiting jobs, then end the threads."""
@@ -235,8 +247,9 @@ class Batcher(Generic[T, R]):
         left: deque[Job[T, R]] = deque()
         for job in self._waiting:
             if job.abandoned or job.deadline < now:
-                continue
-            if not batch or (job.key == batch[0].key and len(job.items) <= room):
+                job.is_waiting = False
+            elif not batch or (job.key == batch[0].key and len(job.items) <= room):
+                job.is_waiting = False
                 batch.append(job)
                 room -= len(job.items)
             else:

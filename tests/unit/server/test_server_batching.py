@@ -271,10 +271,13 @@ def test_who_left_is_not_computed():
         model = Slow()
         async with batching(model) as batcher:
             first, (gone, stays) = await behind_a_held_batch(model, batcher, ("a", [1]), ("a", [2]))
+            assert batcher.documents == 2
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
+            assert batcher.documents == 1  # before the thread of the model looks at the queue
             model.go.set()
             await asyncio.gather(first, stays)
+            assert batcher.documents == 0
         assert model.batches[1:] == [("a", [2])]
 
     asyncio.run(main())

@@ -150,7 +150,7 @@ class TestOverload:
             first = asyncio.create_task(served.predict("wind"))
             await until(lambda: "wind" in begun)
             assert await leaving(served.app) == NOBODY
-            await until(lambda: all(job.abandoned for job in served.server.batcher._waiting))
+            await until(lambda: served.server.batcher.documents == 0)
             gate.set()
             await first
             assert (await served.predict("storm")).status_code == 200
