@@ -65,8 +65,9 @@ class LabelFeatures(Stage, frozen=True):
     kind: Annotated[
         _LabelFeatureKind,
         Meta(
-            description="mean of its documents' features, those of its text, or both; graph: "
-            "its neighbours', too; output: labels of the same documents; joint: pifa and output"
+            description="mean of its documents' features (Bonsai: input), those of its text, or "
+            "both; graph: its neighbours', too; output: labels of the same documents; "
+            "joint: pifa and output"
         ),
     ] = "pifa"
     tree_kinds: Annotated[
