@@ -85,10 +85,10 @@ def rows(name, data, arguments):
     """Yield a row for each variant of a part and each seed."""
     documents, test = data
     part = PARTS[name]
-    given = [parse_assignment(setting) for setting in arguments.set]
+    assignments = [parse_assignment(setting) for setting in arguments.set]
     for variant, settings in part.rows.items():
         for seed in map(int, arguments.seeds.split(",")):
-            config = configure(part.method, None, settings, {"seed": seed}, *given)
+            config = configure(part.method, None, settings, {"seed": seed}, *assignments)
             if not METHODS[part.method].network:
                 train(documents.take(range(min(300, len(documents)))), config)
             begin = time.perf_counter()

@@ -35,17 +35,17 @@ def label_features(
     graph: sparse.csr_array | None = None,
     keep: int = 1000,
 ) -> Features:
-    """Return a row for each label, l2-normalised, in the columns of the documents' ``features``,
-    where nothing else is said.
+    """Return a row for each label, l2-normalised, in the columns of the documents' ``features``
+    unless another width is named.
 
-    "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features, each
-    times its relevance where that is below 1; a label without documents takes the features of its
-    text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the normalised label graph of shape
-    (n_labels, n_labels), times these, of which the ``keep`` largest of a row count, before and
-    after. "text": the label's text alone. "pifa+text", "graph+text": both, each normalised, side by
-    side, in twice the columns. "output" (Bonsai): the row of YᵀY of the label matrix Y, so how often it
-    shares a document with each label, in a column per label. "joint" (Bonsai): "pifa" and "output",
-    each normalised, side by side. A label without any of these has an empty row."""
+    "pifa" (positive instance feature aggregation, PECOS; the input space of Bonsai): the sum of its
+    documents' features, each times its relevance where that is below 1; a label without documents
+    takes the features of its text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the
+    normalised label graph of shape (n_labels, n_labels), times these, of which the ``keep`` largest
+    of a row count, before and after. "text": the label's text alone. "pifa+text", "graph+text":
+    both, each normalised, side by side, in twice the columns. "output" (Bonsai): its row of YᵀY for
+    the label matrix Y, in a column per label. "joint" (Bonsai): "pifa" and "output", each
+    normalised, side by side. A label without any of these has an empty row."""
     with_graph = kind.startswith("graph")
     with_text = kind.endswith("text")
     if with_text and texts is None:
