@@ -56,12 +56,15 @@ def labels_of_nodes(tree, documents):
     return {frozenset(labels[first:last]) for first, last in pairwise(offsets)}
 
 
-def trees_of_kinds(*kinds, seed=1):
-    """Return trees of two nodes of three labels, each by its kind of label features."""
-    documents = lt.Dataset.of(
+def documents_of_texts():
+    return lt.Dataset.of(
         [f"{text[0]} seen{number}" for number in range(3) for text in TEXTS],
         [text[1:] for _ in range(3) for text in TEXTS],
     )
+
+
+def fitted(*kinds, seed=1):
+    """Return an ensemble of trees of two nodes of three labels, each by its kind of features."""
     settings = {
         "seed": seed,
         "calibration": {"method": "none"},
@@ -69,8 +72,13 @@ def trees_of_kinds(*kinds, seed=1):
         "ranker": {"trees": len(kinds)},
         "label_features": {"tree_kinds": kinds},
     }
-    model = lt.Longtail("bonsai", **settings).fit(documents).model
-    return [labels_of_nodes(ranker.tree, documents) for ranker in model.rankers]
+    return lt.Longtail("bonsai", **settings).fit(documents_of_texts())
+
+
+def trees_of_kinds(*kinds, seed=1):
+    """Return the labels of the nodes of each tree."""
+    rankers = fitted(*kinds, seed=seed).model.rankers
+    return [labels_of_nodes(ranker.tree, documents_of_texts()) for ranker in rankers]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -97,6 +105,15 @@ def test_each_tree_has_its_kind(monkeypatch):
     for number, kind in enumerate(("joint", "pifa", "pifa", "output")):
         assert mixed[number] == trees_of_kinds(*[kind] * 4)[number]
     assert mixed[1] != mixed[3]
+
+
+def test_kinds_are_stored_with_the_model(tmp_path):
+    model = fitted("output", "pifa")
+    model.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    assert loaded.config.label_features.tree_kinds == ("output", "pifa")
+    texts = [text[0] for text in TEXTS]
+    assert (loaded.predict(texts).matrix != model.predict(texts).matrix).nnz == 0
 
 
 def test_one_kind_for_all_trees_is_that_kind_for_each():
