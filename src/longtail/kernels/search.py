@@ -12,6 +12,7 @@ import numpy as np
 from longtail.kernels.chunks import Level, RowTable, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import decode, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.heaps import Heaps, better, ranked_heaps, sift_down, sift_up
 from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.row_products import DOCUMENTS, PANEL
 from longtail.kernels.simd import LANES, LINE, aligned_zeros, cache_aligned, prefetch
@@ -62,74 +63,12 @@ class _Pairs(NamedTuple):
     order: Any  # int64, the pairs in the order in which they are scored
 
 
-class _Heaps(NamedTuple):
-    """A heap of nodes per document, the worst on top."""
-
-    starts: Any  # (n + 1,) int64
-    sizes: Any  # (n,) int64
-    nodes: Any  # int32
-    scores: Any  # float32
-
-
 class _DenseGroup(NamedTuple):
     """Room for the dense part of a group of documents."""
 
     documents: Any  # (_GROUP,) int64
     weights: Any  # float32, the weights of a chunk as numbers
     sums: Any  # (_GROUP, siblings) float32
-
-
-@borrowing
-def _better(score: Any, node: Any, other_score: Any, other_node: Any) -> Any:
-    """Return whether a node ranks before another: falling score, ties by position in the level."""
-    return score > other_score or (score == other_score and node < other_node)
-
-
-@borrowing
-def _sift_down(scores: Any, nodes: Any, start: int, size: int, score: Any, node: Any) -> None:
-    """Let (score, node) sink from the top of the heap that begins at ``start`` and has its worst on
-    top.
-    """
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        a = start + child
-        b = a + 1
-        if child + 1 < size and _better(scores[a], nodes[a], scores[b], nodes[b]):
-            child += 1
-            a = b
-        if not _better(score, node, scores[a], nodes[a]):
-            break
-        scores[start + at] = scores[a]
-        nodes[start + at] = nodes[a]
-        at = child
-    scores[start + at] = score
-    nodes[start + at] = node
-
-
-@borrowing
-def _sift_up(scores: Any, nodes: Any, start: int, at: int, score: Any, node: Any) -> None:
-    """Let (score, node) rise from position ``at`` of the heap that begins at ``start``."""
-    while at > 0:
-        parent = (at - 1) >> 1
-        if not _better(scores[start + parent], nodes[start + parent], score, node):
-            break
-        scores[start + at] = scores[start + parent]
-        nodes[start + at] = nodes[start + parent]
-        at = parent
-    scores[start + at] = score
-    nodes[start + at] = node
-
-
-@borrowing
-def _sort(scores: Any, nodes: Any, start: int, size: int) -> None:
-    """Turn the heap into a list from best to worst."""
-    for last in range(start + size - 1, start, -1):
-        score = scores[last]
-        node = nodes[last]
-        scores[last] = scores[start]
-        nodes[last] = nodes[start]
-        _sift_down(scores, nodes, start, last - start, score, node)
 
 
 @borrowing
@@ -217,7 +156,7 @@ def _heaps(beam: Beam, offsets: Any, limit: int) -> Any:
     sizes = np.zeros(n_documents, np.int64)
     nodes = np.empty(starts[-1], np.int32)
     scores = np.empty(starts[-1], np.float32)
-    return _Heaps(starts, sizes, nodes, scores), widest
+    return Heaps(starts, sizes, nodes, scores), widest
 
 
 @borrowing
@@ -227,7 +166,7 @@ def _offer(
     first: int,  # IN  node of the first child
     document: int,  # IN
     candidates: Candidates,  # IN
-    heaps: _Heaps,  # IN/OUT
+    heaps: Heaps,  # IN/OUT
 ) -> None:
     """Put the children that may be kept and are good enough into the heap of a document."""
     labels = candidates.labels
@@ -245,32 +184,16 @@ def _offer(
         node = first + i
         if score < floor:
             continue
-        if size == capacity and not _better(score, node, scores[start], nodes[start]):
+        if size == capacity and not better(score, node, scores[start], nodes[start]):
             continue
         if begin < end and _contains(excluded, begin, end, labels[node]):
             continue
         if size < capacity:
-            _sift_up(scores, nodes, start, size, score, node)
+            sift_up(scores, nodes, start, size, score, node)
             size += 1
         else:
-            _sift_down(scores, nodes, start, size, score, node)
+            sift_down(scores, nodes, start, size, score, node)
     heaps.sizes[document] = size
-
-
-@kernel
-def _compact(heaps: _Heaps) -> Any:
-    """Sort the heap of each document, close the gaps, and return the fields of a Beam."""
-    starts, sizes, nodes, scores = heaps
-    pointers = np.zeros(starts.shape[0], np.int64)
-    for document in range(sizes.shape[0]):
-        start = starts[document]
-        to = pointers[document]
-        _sort(scores, nodes, start, sizes[document])
-        pointers[document + 1] = to + sizes[document]
-        for i in range(sizes[document]):
-            nodes[to + i] = nodes[start + i]
-            scores[to + i] = scores[start + i]
-    return pointers, nodes[: pointers[-1]], scores[: pointers[-1]]
 
 
 @borrowing
@@ -332,7 +255,7 @@ def _dense_sums(
 
 
 @borrowing
-def _prefetch_next(pairs: _Pairs, at: int, features: FeatureRows, heaps: _Heaps) -> None:
+def _prefetch_next(pairs: _Pairs, at: int, features: FeatureRows, heaps: Heaps) -> None:
     """Prefetch the data of a pair soon to come: documents of a chunk lie far from each other."""
     order = pairs.order
     if at + 2 * _AHEAD >= order.shape[0]:
@@ -384,7 +307,7 @@ def _clear(table: RowTable, n_filled: Any) -> None:
 
 
 @borrowing
-def _is_pruned(heaps: _Heaps, document: int, parent: Any) -> Any:
+def _is_pruned(heaps: Heaps, document: int, parent: Any) -> Any:
     """Return whether a full heap has no node below the parent's score: no child scores above it."""
     start = heaps.starts[document]
     is_full = heaps.sizes[document] == heaps.starts[document + 1] - start
@@ -463,7 +386,7 @@ def step_down(
                 sums[i] += dense_sums[at - group_at, i]
         _to_log_scores(sums, width, parents[pair], score)
         _offer(sums, width, first, document, candidates, heaps)
-    return _compact(heaps)
+    return ranked_heaps(heaps)
 
 
 @kernel

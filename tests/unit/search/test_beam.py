@@ -12,7 +12,7 @@ from searching import beam_search
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.kernels.search import step_down
+from longtail.kernels.descent import descend
 from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.tree.tree import LabelTree
@@ -266,7 +266,7 @@ def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
     features = documents(18, 5)
     options = {"beam_size": 3, "k": 2, "score": "sigmoid", "bias": BIAS}
     found = beam_search(features, model.tree, model.levels, **options)
-    known = len(getattr(step_down, "signatures", []))
+    known = len(getattr(descend, "signatures", []))
     mapped = []
     for level, chunks in enumerate(model.levels):
         arrays = {}
@@ -278,7 +278,7 @@ def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
         mapped.append(Chunks.from_arrays(arrays))
     features.sparse.data.flags.writeable = False
     assert same_bytes(found, beam_search(features, model.tree, mapped, **options))
-    assert len(getattr(step_down, "signatures", [])) == known
+    assert len(getattr(descend, "signatures", [])) == known
 
 
 def test_what_does_not_fit_is_refused():
