@@ -10,7 +10,7 @@ import numpy as np
 
 from longtail.kernels.jit import borrowing, kernel
 
-__all__ = ["Heaps", "better", "ranked_heaps", "sift_down", "sift_up"]
+__all__ = ["Heaps", "better", "ranked_heaps", "sift_down", "sift_up", "sort_heap"]
 
 
 class Heaps(NamedTuple):
@@ -65,7 +65,7 @@ def sift_up(scores: Any, nodes: Any, start: int, at: int, score: Any, node: Any)
 
 
 @borrowing
-def _sort(scores: Any, nodes: Any, start: int, size: int) -> None:
+def sort_heap(scores: Any, nodes: Any, start: int, size: int) -> None:
     """Turn the heap into a list from best to worst."""
     for last in range(start + size - 1, start, -1):
         score = scores[last]
@@ -83,7 +83,7 @@ def ranked_heaps(heaps: Heaps) -> Any:
     for document in range(sizes.shape[0]):
         start = starts[document]
         to = pointers[document]
-        _sort(scores, nodes, start, sizes[document])
+        sort_heap(scores, nodes, start, sizes[document])
         pointers[document + 1] = to + sizes[document]
         for i in range(sizes[document]):
             nodes[to + i] = nodes[start + i]

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from longtail import reporting
 from longtail.config import Search
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, joined_rows
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
@@ -217,10 +217,7 @@ class Descent:
             ):
                 blocks.append(beam)
                 reporting.advance(len(beam.pointers) - 1)
-        ptrs, nodes, scores = zip(*blocks, strict=True)
-        counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
-        pointers = np.concatenate([[0], np.cumsum(counts)])
-        return Beam(pointers, np.concatenate(nodes), np.concatenate(scores))
+        return Beam(*joined_rows(blocks))
 
     def _exact(self, k: int) -> Beam:
         """Return the k best of all nodes of the last level.
