@@ -99,7 +99,7 @@ def shortlist(
 def ranked_labels(beam: Beam, tree: LabelTree, last_level: LastLevel = "path") -> sparse.csr_array:
     """Return (n, n_labels) scores from nodes of the last level and their log scores, or margins."""
     ptr, nodes, scores = beam
-    return csr_of(_values(scores, last_level), tree.order[nodes], ptr, len(tree.order))
+    return csr_of(_values(scores, last_level), tree.order.take(nodes), ptr, len(tree.order))
 
 
 def _values(scores: NDArray[np.float32], last_level: LastLevel) -> NDArray[np.float32]:
@@ -205,7 +205,8 @@ class Descent:
         rules = self._rules(k)
         n = len(self.features.pointers) - 1
         if floors is None:
-            floors = np.full(n, -np.inf, np.float32)
+            floors = np.empty(n, np.float32)
+            floors.fill(-np.inf)
         candidates = self._candidates(floors)
         size = self._block_size(n, largest_block)
         if n <= size:
