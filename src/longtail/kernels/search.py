@@ -63,12 +63,32 @@ class _Pairs(NamedTuple):
     order: Any  # int64, the pairs in the order in which they are scored
 
 
+class _Step(NamedTuple):
+    """One level of the search: what is read."""
+
+    level: Level
+    features: FeatureRows
+    parents: Any  # float32 log scores of the parents, by pair
+    pairs: _Pairs
+    bias: Any  # float32, value of the bias feature
+    score: int  # HINGE_2, HINGE_3, SIGMOID or MARGIN
+
+
 class _DenseGroup(NamedTuple):
     """Room for the dense part of a group of documents."""
 
     documents: Any  # (_GROUP,) int64
     weights: Any  # float32, the weights of a chunk as numbers
     sums: Any  # (_GROUP, siblings) float32
+
+
+class _Room(NamedTuple):
+    """Room for the sums of a chunk, and for what is prepared where several documents visit it."""
+
+    sums: Any  # float32, the children of a chunk rounded up to LANES
+    scratch: Any  # (2, > features of a document) int64
+    table: RowTable
+    group: _DenseGroup
 
 
 @borrowing
@@ -197,34 +217,43 @@ def _offer(
 
 
 @borrowing
-def _look_ups(pairs: _Pairs, at: int, rows: Any) -> Any:
-    """Count the features of all documents that visit the chunk of pair ``at`` from there on."""
-    chunks, documents, order = pairs
-    count = np.int64(0)
+def _end_of_chunk(pairs: _Pairs, at: int) -> Any:
+    """Return where the pairs that visit the chunk of pair ``at`` end."""
+    chunks, _, order = pairs
     chunk = chunks[order[at]]
     while at < order.shape[0] and chunks[order[at]] == chunk:
-        document = documents[order[at]]
-        count += rows[document + 1] - rows[document]
         at += 1
-    return count
+    return at
+
+
+@borrowing
+def _pays_table(step: _Step, begin: Any, end: Any, room: _Room) -> Any:
+    """Return whether some pairs of a chunk look up more features than it has rows: to write a row
+    into the table takes as long as to look one up.
+    """
+    if room.table.columns.shape[0] == 0:
+        return False
+    pairs = step.pairs
+    heads = step.level.heads
+    rows = step.features.pointers
+    chunk = pairs.chunks[pairs.order[begin]]
+    count = np.int64(0)
+    for at in range(begin, end):
+        document = pairs.documents[pairs.order[at]]
+        count += rows[document + 1] - rows[document]
+    return count > heads[chunk + 1, 1] - heads[chunk, 1]
 
 
 @kernel
-def _next_documents(pairs: _Pairs, at: int, documents: Any) -> Any:
+def _next_documents(pairs: _Pairs, begin: int, end: int, documents: Any) -> Any:
     """Write the documents of the next pairs of a chunk; return how many.
 
     Where there are fewer than fit, the last one is written again.
     """
-    chunks, document_of, order = pairs
-    chunk = chunks[order[at]]
-    count = 0
-    while (
-        count < documents.shape[0]
-        and at + count < order.shape[0]
-        and chunks[order[at + count]] == chunk
-    ):
-        documents[count] = document_of[order[at + count]]
-        count += 1
+    order = pairs.order
+    count = min(end - begin, documents.shape[0])
+    for i in range(count):
+        documents[i] = pairs.documents[order[begin + i]]
     documents[count:] = documents[count - 1]
     return count
 
@@ -281,20 +310,25 @@ def _longest(rows: Any) -> Any:
 
 
 @kernel
-def _empty_table(n_columns: int, n_full: int) -> RowTable:
-    """Return a table of no rows, for rows of ``n_full`` numbers written out in full."""
-    return RowTable(
-        np.zeros(n_columns, np.int32), cache_aligned(n_full), np.empty(n_columns, np.int32)
+def _room(features: FeatureRows, widest: int, n_documents: int) -> _Room:
+    """Return room for chunks of up to ``widest`` children.
+
+    A single document visits each chunk once: neither a table nor decoded weights pay.
+    """
+    several = n_documents > 1
+    n_columns = several * features.n_columns
+    table = RowTable(
+        np.zeros(n_columns, np.int32),
+        cache_aligned(several * _FULL_ROWS),
+        np.empty(n_columns, np.int32),
     )
-
-
-@kernel
-def _dense_group(widest: int, n_weights: int) -> _DenseGroup:
-    return _DenseGroup(
+    group = _DenseGroup(
         np.empty(_GROUP, np.int64),
-        aligned_zeros(n_weights),
+        aligned_zeros(several * panel_count(widest) * features.dense.shape[1] * PANEL),
         np.empty((_GROUP, max(widest, PANEL)), np.float32),
     )
+    scratch = np.empty((2, _longest(features.pointers) + 1), np.int64)
+    return _Room(np.empty(widest + LANES, np.float32), scratch, table, group)
 
 
 @borrowing
@@ -307,11 +341,90 @@ def _clear(table: RowTable, n_filled: Any) -> None:
 
 
 @borrowing
-def _is_pruned(heaps: Heaps, document: int, parent: Any) -> Any:
+def _sum_sparse(
+    step: _Step,  # IN
+    chunk: Any,  # IN
+    document: int,  # IN
+    by_table: Any,  # IN  whether the table holds the rows of the chunk
+    room: _Room,  # OUT sums of the children
+) -> None:
+    """Compute the activations of the children of a chunk by bias and sparse features."""
+    level = step.level
+    offsets = level.offsets
+    biases = level.bias
+    sums = room.sums
+    first = offsets[chunk]
+    for i in range(offsets[chunk + 1] - first):
+        sums[i] = step.bias * biases[first + i]
+    if by_table:
+        add_by_table(level, chunk, room.table, step.features, document, room.scratch, sums)
+    else:
+        add_by_buckets(level, chunk, step.features, document, room.scratch, sums)
+
+
+@borrowing
+def _is_pruned(step: _Step, pair: Any, heaps: Heaps) -> Any:
     """Return whether a full heap has no node below the parent's score: no child scores above it."""
+    document = step.pairs.documents[pair]
     start = heaps.starts[document]
     is_full = heaps.sizes[document] == heaps.starts[document + 1] - start
-    return is_full and parent < heaps.scores[start]
+    return step.score != MARGIN and is_full and step.parents[pair] < heaps.scores[start]
+
+
+@borrowing
+def _first_visit(step: _Step, begin: int, end: int, heaps: Heaps) -> Any:
+    """Return the first of some pairs that is not pruned."""
+    order = step.pairs.order
+    while begin < end and _is_pruned(step, order[begin], heaps):
+        _prefetch_next(step.pairs, begin, step.features, heaps)
+        begin += 1
+    return begin
+
+
+@borrowing
+def _visit_chunk(
+    step: _Step,  # IN
+    begin: Any,  # IN  the first pair that visits the chunk
+    end: Any,  # IN  behind the last one
+    candidates: Candidates,  # IN
+    room: _Room,  # buffers
+    heaps: Heaps,  # IN/OUT
+) -> None:
+    """Score the children of a chunk for the documents that visit it, and keep the best."""
+    level = step.level
+    features = step.features
+    pairs = step.pairs
+    chunk = np.int64(pairs.chunks[pairs.order[begin]])
+    first = level.offsets[chunk]
+    width = level.offsets[chunk + 1] - first
+    depth = features.dense.shape[1]
+    by_table = _pays_table(step, begin, end, room)
+    n_filled = np.int64(0)
+    if by_table:
+        n_filled = fill_table(level, chunk, features.n_columns, room.table)
+    group_at = begin
+    group_end = begin
+    is_decoded = False
+    for at in range(begin, end):
+        pair = pairs.order[at]
+        document = pairs.documents[pair]
+        _prefetch_next(pairs, at, features, heaps)
+        if _is_pruned(step, pair, heaps):
+            continue
+        _sum_sparse(step, chunk, document, by_table, room)
+        if depth and at >= group_end:
+            group_at = at
+            count = _next_documents(pairs, at, end, room.group.documents)
+            count, is_decoded = _dense_sums(
+                level, first * depth, width, features.dense, count, is_decoded, room.group
+            )
+            group_end = at + count
+        if depth:
+            for i in range(width):
+                room.sums[i] += room.group.sums[at - group_at, i]
+        _to_log_scores(room.sums, width, step.parents[pair], step.score)
+        _offer(room.sums, width, first, document, candidates, heaps)
+    _clear(room.table, n_filled)
 
 
 @kernel
@@ -325,67 +438,17 @@ def step_down(
     candidates: Candidates,  # IN
 ) -> Any:
     """Return the fields of the Beam of best children, as a plain tuple, which is cheaper."""
-    offsets = level.offsets
-    heads = level.heads
-    biases = level.bias
-    rows = features.pointers
-    dense = features.dense
-    parents = beam.scores
-    depth = dense.shape[1]
-    heaps, widest = _heaps(beam, offsets, limit)
-    pairs = _pairs(beam, offsets.shape[0] - 1)
-    sums = np.empty(widest + LANES, np.float32)
-    scratch = np.empty((2, _longest(rows) + 1), np.int64)
-    several = beam.pointers.shape[0] > 2
-    # a single document visits each chunk once: neither a table nor decoded weights pay
-    table = _empty_table(several * features.n_columns, several * _FULL_ROWS)
-    group = _dense_group(widest, several * panel_count(widest) * depth * PANEL)
-    dense_sums = group.sums
-    chunk_of = pairs.chunks
-    document_of = pairs.documents
-    order = pairs.order
-    n_filled = np.int64(0)
-    group_at = 0
-    in_group = 0
-    is_decoded = False
-    by_table = False
-    chunk = np.int64(-1)
-    for at in range(order.shape[0]):
-        pair = order[at]
-        document = document_of[pair]
-        _prefetch_next(pairs, at, features, heaps)
-        if score != MARGIN and _is_pruned(heaps, document, parents[pair]):
-            continue
-        if chunk_of[pair] != chunk:
-            _clear(table, n_filled)
-            chunk = np.int64(chunk_of[pair])
-            n_filled = np.int64(0)
-            in_group = 0
-            is_decoded = False
-            n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
-            # to write a row takes as long as to look one up
-            by_table = several and _look_ups(pairs, at, rows) > n_rows
-            if by_table:
-                n_filled = fill_table(level, chunk, features.n_columns, table)
-        first = offsets[chunk]
-        width = offsets[chunk + 1] - first
-        for i in range(width):
-            sums[i] = bias * biases[first + i]
-        if by_table:
-            add_by_table(level, chunk, table, features, document, scratch, sums)
-        else:
-            add_by_buckets(level, chunk, features, document, scratch, sums)
-        if depth:
-            if at >= group_at + in_group:
-                group_at = at
-                count = _next_documents(pairs, at, group.documents)
-                in_group, is_decoded = _dense_sums(
-                    level, first * depth, width, dense, count, is_decoded, group
-                )
-            for i in range(width):
-                sums[i] += dense_sums[at - group_at, i]
-        _to_log_scores(sums, width, parents[pair], score)
-        _offer(sums, width, first, document, candidates, heaps)
+    pairs = _pairs(beam, level.offsets.shape[0] - 1)
+    step = _Step(level, features, beam.scores, pairs, bias, score)
+    heaps, widest = _heaps(beam, level.offsets, limit)
+    room = _room(features, widest, beam.pointers.shape[0] - 1)
+    begin = 0
+    while begin < pairs.order.shape[0]:
+        end = _end_of_chunk(pairs, begin)
+        begin = _first_visit(step, begin, end, heaps)
+        if begin < end:
+            _visit_chunk(step, begin, end, candidates, room, heaps)
+        begin = end
     return ranked_heaps(heaps)
 
 
