@@ -5,6 +5,7 @@ So the levels of a model lie in a list of numba, which is passed as one argument
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import kernel
 from longtail.kernels.search import Beam, Candidates, step_down
 
-__all__ = ["SearchRules", "add_level", "descend", "first_beam", "list_of_level"]
+__all__ = ["SearchRules", "add_level", "descend", "first_beam", "list_of_level", "path_scores"]
 
 
 class SearchRules(NamedTuple):
@@ -85,3 +86,15 @@ def list_of_level(level: Level) -> Any:
 def add_level(levels: Any, level: Level) -> None:
     """Append a level whose weights are stored as those of the others."""
     levels.append(level)
+
+
+@kernel
+def path_scores(log_scores: Any) -> Any:
+    """Return the products along the paths.
+
+    In float64 on the way, so that a value never depends on its position.
+    """
+    scores = np.empty(log_scores.shape[0], np.float32)
+    for i in range(log_scores.shape[0]):
+        scores[i] = math.exp(np.float64(log_scores[i]))
+    return scores

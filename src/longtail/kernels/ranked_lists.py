@@ -150,7 +150,7 @@ def _row_sizes(first: int, last: int, pointers: Any, limit: int) -> Any:
     most = np.int64(0)
     capacity = np.int64(0)
     for row in range(first, last):
-        count = np.int64(0)
+        count: Any = np.int64(0)
         for member in range(pointers.shape[0]):
             count += pointers[member, row + 1] - pointers[member, row]
         most = max(most, count)

@@ -17,16 +17,7 @@ from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.row_products import DOCUMENTS, PANEL
 from longtail.kernels.simd import LANES, LINE, aligned_zeros, cache_aligned, prefetch
 
-__all__ = [
-    "HINGE_2",
-    "HINGE_3",
-    "MARGIN",
-    "SIGMOID",
-    "Beam",
-    "Candidates",
-    "path_scores",
-    "step_down",
-]
+__all__ = ["HINGE_2", "HINGE_3", "MARGIN", "SIGMOID", "Beam", "Candidates", "step_down"]
 
 # the cost of an activation; a node's score is exp(−costs along its path)
 HINGE_2 = 0
@@ -450,15 +441,3 @@ def step_down(
             _visit_chunk(step, begin, end, candidates, room, heaps)
         begin = end
     return ranked_heaps(heaps)
-
-
-@kernel
-def path_scores(log_scores: Any) -> Any:
-    """Return the products along the paths.
-
-    In float64 on the way, so that a value never depends on its position.
-    """
-    scores = np.empty(log_scores.shape[0], np.float32)
-    for i in range(log_scores.shape[0]):
-        scores[i] = math.exp(np.float64(log_scores[i]))
-    return scores

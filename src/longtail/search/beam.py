@@ -15,7 +15,7 @@ from scipy import sparse
 from longtail import reporting
 from longtail.config import Search
 from longtail.data.csr import csr_of, joined_rows
-from longtail.errors import UsageError
+from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.descent import (
@@ -24,6 +24,7 @@ from longtail.kernels.descent import (
     descend,
     first_beam,
     list_of_level,
+    path_scores,
 )
 from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import read_only
@@ -34,7 +35,6 @@ from longtail.kernels.search import (
     SIGMOID,
     Beam,
     Candidates,
-    path_scores,
 )
 from longtail.search.chunks import Chunks
 from longtail.search.shards import Shards, step_down_shards
@@ -131,12 +131,18 @@ class SearchTree:
         shards = None
         if isinstance(levels[-1], Shards):
             shards = levels[-1]
-        in_one_file = [level.level for level in levels if isinstance(level, Chunks)]
+        in_one_file = [level for level in levels if isinstance(level, Chunks)]
+        types = sorted({level.dtype for level in in_one_file})
+        if len(types) > 1:
+            raise ModelFolderError(
+                f"weights: found levels stored as {' and '.join(types)}; "
+                "expected one type; train the model again"
+            )
         for_kernels = None
         if in_one_file:
-            for_kernels = list_of_level(in_one_file[0])
+            for_kernels = list_of_level(in_one_file[0].level)
         for level in in_one_file[1:]:
-            add_level(for_kernels, level)
+            add_level(for_kernels, level.level)
         roots = levels[0].n_chunks
         return cls(tuple(widths), for_kernels, shards, roots, np.float32(bias), read_only(labels))
 
@@ -175,7 +181,13 @@ class Descent:
                     "make them with the model's own vectoriser"
                 )
         rows = features.sparse
-        arrays = map(read_only, (rows.indptr, rows.indices, rows.data, features.dense))
+        for_kernels = FeatureRows(
+            read_only(rows.indptr),
+            read_only(rows.indices),
+            read_only(rows.data),
+            read_only(features.dense),
+            n_columns,
+        )
         excluded = None
         if exclude is not None:
             shape = len(features), len(tree.labels)
@@ -184,7 +196,7 @@ class Descent:
                     f"exclude of shape {exclude.shape}, expected {shape}: documents, labels"
                 )
             excluded = _sorted(exclude)
-        return cls(tree, FeatureRows(*arrays, n_columns), search, excluded)
+        return cls(tree, for_kernels, search, excluded)
 
     def run(
         self,
@@ -285,15 +297,7 @@ class Descent:
             above = rules._replace(last_score=rules.score, last_limit=rules.beam_size)
             any_label = candidates._replace(pointers=np.zeros(n + 1, np.int64))
             parents = descend(tree.levels, features, any_label, above, 0, n)
-        return step_down_shards(
-            tree.shards,
-            features,
-            Beam(*parents),
-            rules.bias,
-            rules.last_score,
-            rules.last_limit,
-            candidates,
-        )
+        return step_down_shards(tree.shards, features, Beam(*parents), rules, candidates)
 
 
 def _sorted(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
