@@ -4,7 +4,7 @@ arrays of a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "csr_of_nothing",
     "csr_of_slots",
     "csr_where",
+    "joined_rows",
     "places_in_rows",
     "rows_fit",
     "shallow_copy",
@@ -79,6 +80,16 @@ def csr_where(matrix: sparse.csr_array, kept: NDArray[np.bool_]) -> sparse.csr_a
     """Return the matrix with the entries that are ``kept`` (nnz,), in their order."""
     ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
     return csr_of(matrix.data[kept], matrix.indices[kept], ends, matrix.shape[1])
+
+
+def joined_rows(
+    blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+    """Return the rows of one block or more, each (ends from 0 on, columns, values), as one."""
+    ends, columns, values = zip(*blocks, strict=True)
+    sizes = np.concatenate([np.diff(block) for block in ends])
+    pointers = np.concatenate([[0], np.cumsum(sizes)])
+    return pointers, np.concatenate(columns), np.concatenate(values)
 
 
 def places_in_rows(matrix: sparse.csr_array) -> NDArray[np.int64]:

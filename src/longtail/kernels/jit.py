@@ -224,7 +224,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     are compiled once.
     """
     view = np.asarray(array).view()  # numba knows no memmap
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

@@ -9,17 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail.kernels.jit import kernel
+from longtail.kernels.heaps import better, sift_down, sift_up, sort_heap
+from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.search import Beam
 
 __all__ = [
-    "FusedRanking",
     "MemberRankings",
     "fuse_rows",
     "merge_ranked",
     "pairs_below",
     "raised_floors",
 ]
+
+_HASH_FACTOR = 2654435761  # 2^32 divided by the golden ratio: multiplicative hashing
+_HASH_SHIFT = 16
 
 
 @kernel
@@ -100,71 +103,128 @@ def merge_ranked(
 class MemberRankings(NamedTuple):
     """The rankings of all members, end to end."""
 
-    pointers: Any  # (members, n + 1) int64, where each row of each member begins
+    pointers: Any  # (members, n + 1) int64, where each row begins among the member's entries
     labels: Any  # int32
     scores: Any  # float32
     shares: Any  # (members,) float64, the weight of each member
-    most: int  # entries of a row, those of all members together, at most
 
 
-class FusedRanking(NamedTuple):
-    """The best ``k`` labels of each document."""
+class _Sums(NamedTuple):
+    """The sum of scores of each label of a row, in order of first appearance."""
 
-    labels: Any  # (n, k) int32
-    scores: Any  # (n, k) float32
-    counts: Any  # (n,) int64, entries of each row that are filled
+    labels: Any  # int32
+    sums: Any  # float64
+    # int32, a hash table of 2^b slots: the position of a label, or −1
+    slots: Any
 
 
 @kernel
 def fuse_rows(
-    begin: int,  # IN  first row
-    end: int,  # IN  behind the last row
+    first: int,  # IN  rows from here
+    last: int,  # IN  to before here
     members: MemberRankings,  # IN
-    fused: FusedRanking,  # OUT
-) -> None:
-    """Write Σ share · score of the labels that any member has, best first, ties by label."""
+    limit: int,  # IN  labels kept per row
+) -> Any:
+    """Return the best labels of each row, and Σ share · score of those members that have a label:
+    the fields of a Beam of labels, ties by label.
+    """
+    most, capacity = _row_sizes(first, last, members.pointers, limit)
+    sums = _Sums(np.empty(most, np.int32), np.empty(most), np.empty(_table_size(most), np.int32))
+    ends = np.zeros(last - first + 1, np.int64)
+    labels = np.empty(capacity, np.int32)
+    scores = np.empty(capacity, np.float32)
+    for row in range(first, last):
+        count = _add_by_label(row, members, sums)
+        start = ends[row - first]
+        size = min(count, limit)
+        _keep_best(sums, count, labels[start : start + size], scores[start : start + size])
+        ends[row - first + 1] = start + size
+    return ends, labels[: ends[-1]], scores[: ends[-1]]
+
+
+@borrowing
+def _row_sizes(first: int, last: int, pointers: Any, limit: int) -> Any:
+    """Return the most entries of a row, those of all members together, and how many labels all
+    rows keep at most.
+    """
+    most = np.int64(0)
+    capacity = np.int64(0)
+    for row in range(first, last):
+        count: Any = np.int64(0)
+        for member in range(pointers.shape[0]):
+            count += pointers[member, row + 1] - pointers[member, row]
+        most = max(most, count)
+        capacity += min(count, limit)
+    return most, capacity
+
+
+@borrowing
+def _table_size(count: Any) -> Any:
+    """Return the slots of a hash table for ``count`` labels: a power of 2, half of them empty."""
+    size = 2
+    while size < 2 * count:
+        size *= 2
+    return size
+
+
+@borrowing
+def _add_by_label(row: int, members: MemberRankings, sums: _Sums) -> Any:
+    """Add up the weighted scores of each label of a row, in the order of members; return how many
+    labels there are.
+    """
     pointers = members.pointers
     shares = members.shares
     labels = members.labels
     scores = members.scores
-    best_labels = fused.labels
-    best_scores = fused.scores
-    k = best_labels.shape[1]
-    row_labels = np.empty(members.most, np.int32)
-    weighted = np.empty(members.most)
-    distinct = np.empty(members.most, np.int32)
-    totals = np.empty(members.most)
-    for row in range(begin, end):
-        size = 0
-        for member in range(len(shares)):
-            for at in range(pointers[member, row], pointers[member, row + 1]):
-                row_labels[size] = labels[at]
-                weighted[size] = scores[at] * shares[member]
-                size += 1
-        count = _add_by_label(row_labels[:size], weighted, distinct, totals)
-        means = totals[:count].astype(np.float32)
-        order = np.argsort(-means, kind="mergesort")
-        fused.counts[row] = min(k, count)
-        for rank in range(min(k, count)):
-            best_labels[row, rank] = distinct[order[rank]]
-            best_scores[row, rank] = means[order[rank]]
-
-
-@kernel
-def _add_by_label(
-    labels: Any,  # IN  of a row, member after member
-    scores: Any,  # IN  of each label
-    distinct: Any,  # OUT each label once, rising
-    totals: Any,  # OUT the sum of its scores
-) -> int:
-    """Add up the scores of each label; return how many labels there are."""
+    slots = sums.slots
+    n_entries = np.int64(0)
+    for member in range(shares.shape[0]):
+        n_entries += pointers[member, row + 1] - pointers[member, row]
+    mask = _table_size(n_entries) - 1
+    for slot in range(mask + 1):
+        slots[slot] = -1
     count = 0
-    # stable: the scores of a label are added in the order of members
-    for at in np.argsort(labels, kind="mergesort"):
-        if count and distinct[count - 1] == labels[at]:
-            totals[count - 1] += scores[at]
-        else:
-            distinct[count] = labels[at]
-            totals[count] = scores[at]
-            count += 1
+    shift = np.int64(0)  # the entries of earlier members
+    for member in range(shares.shape[0]):
+        for at in range(shift + pointers[member, row], shift + pointers[member, row + 1]):
+            weighted = scores[at] * shares[member]
+            slot = _slot_of(labels[at], mask, sums)
+            if slots[slot] >= 0:
+                sums.sums[slots[slot]] += weighted
+            else:
+                slots[slot] = count
+                sums.labels[count] = labels[at]
+                sums.sums[count] = weighted
+                count += 1
+        shift += pointers[member, -1]
     return count
+
+
+@borrowing
+def _slot_of(label: Any, mask: Any, sums: _Sums) -> Any:
+    """Return the slot of a label, or the one that it may have."""
+    labels = sums.labels
+    slots = sums.slots
+    slot = (np.int64(label) * _HASH_FACTOR >> _HASH_SHIFT) & mask
+    while slots[slot] >= 0 and labels[slots[slot]] != label:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@borrowing
+def _keep_best(
+    sums: _Sums,  # IN
+    count: int,  # IN  labels of the row
+    labels: Any,  # OUT the best of them, as many as there is room for
+    scores: Any,  # OUT float32
+) -> None:
+    """Rank the labels of a row by their sums, rounded to float32."""
+    size = labels.shape[0]
+    for i in range(count):
+        label = sums.labels[i]
+        score = np.float32(sums.sums[i])
+        if i < size:
+            sift_up(scores, labels, 0, i, score, label)
+        elif size and better(score, label, scores[0], labels[0]):
+            sift_down(scores, labels, 0, size, score, label)
+    sort_heap(scores, labels, 0, size)

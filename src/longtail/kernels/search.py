@@ -12,20 +12,12 @@ import numpy as np
 from longtail.kernels.chunks import Level, RowTable, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import decode, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.heaps import Heaps, better, ranked_heaps, sift_down, sift_up
 from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.row_products import DOCUMENTS, PANEL
 from longtail.kernels.simd import LANES, LINE, aligned_zeros, cache_aligned, prefetch
 
-__all__ = [
-    "HINGE_2",
-    "HINGE_3",
-    "MARGIN",
-    "SIGMOID",
-    "Beam",
-    "Candidates",
-    "path_scores",
-    "step_down",
-]
+__all__ = ["HINGE_2", "HINGE_3", "MARGIN", "SIGMOID", "Beam", "Candidates", "step_down"]
 
 # the cost of an activation; a node's score is exp(−costs along its path)
 HINGE_2 = 0
@@ -62,13 +54,15 @@ class _Pairs(NamedTuple):
     order: Any  # int64, the pairs in the order in which they are scored
 
 
-class _Heaps(NamedTuple):
-    """A heap of nodes per document, the worst on top."""
+class _Step(NamedTuple):
+    """One level of the search: what is read."""
 
-    starts: Any  # (n + 1,) int64
-    sizes: Any  # (n,) int64
-    nodes: Any  # int32
-    scores: Any  # float32
+    level: Level
+    features: FeatureRows
+    parents: Any  # float32 log scores of the parents, by pair
+    pairs: _Pairs
+    bias: Any  # float32, value of the bias feature
+    score: int  # HINGE_2, HINGE_3, SIGMOID or MARGIN
 
 
 class _DenseGroup(NamedTuple):
@@ -79,57 +73,13 @@ class _DenseGroup(NamedTuple):
     sums: Any  # (_GROUP, siblings) float32
 
 
-@borrowing
-def _better(score: Any, node: Any, other_score: Any, other_node: Any) -> Any:
-    """Return whether a node ranks before another: falling score, ties by position in the level."""
-    return score > other_score or (score == other_score and node < other_node)
+class _Room(NamedTuple):
+    """Room for the sums of a chunk, and for what is prepared where several documents visit it."""
 
-
-@borrowing
-def _sift_down(scores: Any, nodes: Any, start: int, size: int, score: Any, node: Any) -> None:
-    """Let (score, node) sink from the top of the heap that begins at ``start`` and has its worst on
-    top.
-    """
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        a = start + child
-        b = a + 1
-        if child + 1 < size and _better(scores[a], nodes[a], scores[b], nodes[b]):
-            child += 1
-            a = b
-        if not _better(score, node, scores[a], nodes[a]):
-            break
-        scores[start + at] = scores[a]
-        nodes[start + at] = nodes[a]
-        at = child
-    scores[start + at] = score
-    nodes[start + at] = node
-
-
-@borrowing
-def _sift_up(scores: Any, nodes: Any, start: int, at: int, score: Any, node: Any) -> None:
-    """Let (score, node) rise from position ``at`` of the heap that begins at ``start``."""
-    while at > 0:
-        parent = (at - 1) >> 1
-        if not _better(scores[start + parent], nodes[start + parent], score, node):
-            break
-        scores[start + at] = scores[start + parent]
-        nodes[start + at] = nodes[start + parent]
-        at = parent
-    scores[start + at] = score
-    nodes[start + at] = node
-
-
-@borrowing
-def _sort(scores: Any, nodes: Any, start: int, size: int) -> None:
-    """Turn the heap into a list from best to worst."""
-    for last in range(start + size - 1, start, -1):
-        score = scores[last]
-        node = nodes[last]
-        scores[last] = scores[start]
-        nodes[last] = nodes[start]
-        _sift_down(scores, nodes, start, last - start, score, node)
+    sums: Any  # float32, the children of a chunk rounded up to LANES
+    scratch: Any  # (2, > features of a document) int64
+    table: RowTable
+    group: _DenseGroup
 
 
 @borrowing
@@ -217,7 +167,7 @@ def _heaps(beam: Beam, offsets: Any, limit: int) -> Any:
     sizes = np.zeros(n_documents, np.int64)
     nodes = np.empty(starts[-1], np.int32)
     scores = np.empty(starts[-1], np.float32)
-    return _Heaps(starts, sizes, nodes, scores), widest
+    return Heaps(starts, sizes, nodes, scores), widest
 
 
 @borrowing
@@ -227,7 +177,7 @@ def _offer(
     first: int,  # IN  node of the first child
     document: int,  # IN
     candidates: Candidates,  # IN
-    heaps: _Heaps,  # IN/OUT
+    heaps: Heaps,  # IN/OUT
 ) -> None:
     """Put the children that may be kept and are good enough into the heap of a document."""
     labels = candidates.labels
@@ -245,63 +195,56 @@ def _offer(
         node = first + i
         if score < floor:
             continue
-        if size == capacity and not _better(score, node, scores[start], nodes[start]):
+        if size == capacity and not better(score, node, scores[start], nodes[start]):
             continue
         if begin < end and _contains(excluded, begin, end, labels[node]):
             continue
         if size < capacity:
-            _sift_up(scores, nodes, start, size, score, node)
+            sift_up(scores, nodes, start, size, score, node)
             size += 1
         else:
-            _sift_down(scores, nodes, start, size, score, node)
+            sift_down(scores, nodes, start, size, score, node)
     heaps.sizes[document] = size
 
 
-@kernel
-def _compact(heaps: _Heaps) -> Any:
-    """Sort the heap of each document, close the gaps, and return the fields of a Beam."""
-    starts, sizes, nodes, scores = heaps
-    pointers = np.zeros(starts.shape[0], np.int64)
-    for document in range(sizes.shape[0]):
-        start = starts[document]
-        to = pointers[document]
-        _sort(scores, nodes, start, sizes[document])
-        pointers[document + 1] = to + sizes[document]
-        for i in range(sizes[document]):
-            nodes[to + i] = nodes[start + i]
-            scores[to + i] = scores[start + i]
-    return pointers, nodes[: pointers[-1]], scores[: pointers[-1]]
+@borrowing
+def _end_of_chunk(pairs: _Pairs, at: int) -> Any:
+    """Return where the pairs that visit the chunk of pair ``at`` end."""
+    chunks, _, order = pairs
+    chunk = chunks[order[at]]
+    while at < order.shape[0] and chunks[order[at]] == chunk:
+        at += 1
+    return at
 
 
 @borrowing
-def _look_ups(pairs: _Pairs, at: int, rows: Any) -> Any:
-    """Count the features of all documents that visit the chunk of pair ``at`` from there on."""
-    chunks, documents, order = pairs
+def _pays_table(step: _Step, begin: Any, end: Any, room: _Room) -> Any:
+    """Return whether some pairs of a chunk look up more features than it has rows: to write a row
+    into the table takes as long as to look one up.
+    """
+    if room.table.columns.shape[0] == 0:
+        return False
+    pairs = step.pairs
+    heads = step.level.heads
+    rows = step.features.pointers
+    chunk = pairs.chunks[pairs.order[begin]]
     count = np.int64(0)
-    chunk = chunks[order[at]]
-    while at < order.shape[0] and chunks[order[at]] == chunk:
-        document = documents[order[at]]
+    for at in range(begin, end):
+        document = pairs.documents[pairs.order[at]]
         count += rows[document + 1] - rows[document]
-        at += 1
-    return count
+    return count > heads[chunk + 1, 1] - heads[chunk, 1]
 
 
 @kernel
-def _next_documents(pairs: _Pairs, at: int, documents: Any) -> Any:
+def _next_documents(pairs: _Pairs, begin: int, end: int, documents: Any) -> Any:
     """Write the documents of the next pairs of a chunk; return how many.
 
     Where there are fewer than fit, the last one is written again.
     """
-    chunks, document_of, order = pairs
-    chunk = chunks[order[at]]
-    count = 0
-    while (
-        count < documents.shape[0]
-        and at + count < order.shape[0]
-        and chunks[order[at + count]] == chunk
-    ):
-        documents[count] = document_of[order[at + count]]
-        count += 1
+    order = pairs.order
+    count = min(end - begin, documents.shape[0])
+    for i in range(count):
+        documents[i] = pairs.documents[order[begin + i]]
     documents[count:] = documents[count - 1]
     return count
 
@@ -332,7 +275,7 @@ def _dense_sums(
 
 
 @borrowing
-def _prefetch_next(pairs: _Pairs, at: int, features: FeatureRows, heaps: _Heaps) -> None:
+def _prefetch_next(pairs: _Pairs, at: int, features: FeatureRows, heaps: Heaps) -> None:
     """Prefetch the data of a pair soon to come: documents of a chunk lie far from each other."""
     order = pairs.order
     if at + 2 * _AHEAD >= order.shape[0]:
@@ -358,20 +301,25 @@ def _longest(rows: Any) -> Any:
 
 
 @kernel
-def _empty_table(n_columns: int, n_full: int) -> RowTable:
-    """Return a table of no rows, for rows of ``n_full`` numbers written out in full."""
-    return RowTable(
-        np.zeros(n_columns, np.int32), cache_aligned(n_full), np.empty(n_columns, np.int32)
+def _room(features: FeatureRows, widest: int, n_documents: int) -> _Room:
+    """Return room for chunks of up to ``widest`` children.
+
+    A single document visits each chunk once: neither a table nor decoded weights pay.
+    """
+    several = n_documents > 1
+    n_columns = several * features.n_columns
+    table = RowTable(
+        np.zeros(n_columns, np.int32),
+        cache_aligned(several * _FULL_ROWS),
+        np.empty(n_columns, np.int32),
     )
-
-
-@kernel
-def _dense_group(widest: int, n_weights: int) -> _DenseGroup:
-    return _DenseGroup(
+    group = _DenseGroup(
         np.empty(_GROUP, np.int64),
-        aligned_zeros(n_weights),
+        aligned_zeros(several * panel_count(widest) * features.dense.shape[1] * PANEL),
         np.empty((_GROUP, max(widest, PANEL)), np.float32),
     )
+    scratch = np.empty((2, _longest(features.pointers) + 1), np.int64)
+    return _Room(np.empty(widest + LANES, np.float32), scratch, table, group)
 
 
 @borrowing
@@ -384,11 +332,90 @@ def _clear(table: RowTable, n_filled: Any) -> None:
 
 
 @borrowing
-def _is_pruned(heaps: _Heaps, document: int, parent: Any) -> Any:
+def _sum_sparse(
+    step: _Step,  # IN
+    chunk: Any,  # IN
+    document: int,  # IN
+    by_table: Any,  # IN  whether the table holds the rows of the chunk
+    room: _Room,  # OUT sums of the children
+) -> None:
+    """Compute the activations of the children of a chunk by bias and sparse features."""
+    level = step.level
+    offsets = level.offsets
+    biases = level.bias
+    sums = room.sums
+    first = offsets[chunk]
+    for i in range(offsets[chunk + 1] - first):
+        sums[i] = step.bias * biases[first + i]
+    if by_table:
+        add_by_table(level, chunk, room.table, step.features, document, room.scratch, sums)
+    else:
+        add_by_buckets(level, chunk, step.features, document, room.scratch, sums)
+
+
+@borrowing
+def _is_pruned(step: _Step, pair: Any, heaps: Heaps) -> Any:
     """Return whether a full heap has no node below the parent's score: no child scores above it."""
+    document = step.pairs.documents[pair]
     start = heaps.starts[document]
     is_full = heaps.sizes[document] == heaps.starts[document + 1] - start
-    return is_full and parent < heaps.scores[start]
+    return step.score != MARGIN and is_full and step.parents[pair] < heaps.scores[start]
+
+
+@borrowing
+def _first_visit(step: _Step, begin: int, end: int, heaps: Heaps) -> Any:
+    """Return the first of some pairs that is not pruned."""
+    order = step.pairs.order
+    while begin < end and _is_pruned(step, order[begin], heaps):
+        _prefetch_next(step.pairs, begin, step.features, heaps)
+        begin += 1
+    return begin
+
+
+@borrowing
+def _visit_chunk(
+    step: _Step,  # IN
+    begin: Any,  # IN  the first pair that visits the chunk
+    end: Any,  # IN  behind the last one
+    candidates: Candidates,  # IN
+    room: _Room,  # buffers
+    heaps: Heaps,  # IN/OUT
+) -> None:
+    """Score the children of a chunk for the documents that visit it, and keep the best."""
+    level = step.level
+    features = step.features
+    pairs = step.pairs
+    chunk = np.int64(pairs.chunks[pairs.order[begin]])
+    first = level.offsets[chunk]
+    width = level.offsets[chunk + 1] - first
+    depth = features.dense.shape[1]
+    by_table = _pays_table(step, begin, end, room)
+    n_filled = np.int64(0)
+    if by_table:
+        n_filled = fill_table(level, chunk, features.n_columns, room.table)
+    group_at = begin
+    group_end = begin
+    is_decoded = False
+    for at in range(begin, end):
+        pair = pairs.order[at]
+        document = pairs.documents[pair]
+        _prefetch_next(pairs, at, features, heaps)
+        if _is_pruned(step, pair, heaps):
+            continue
+        _sum_sparse(step, chunk, document, by_table, room)
+        if depth and at >= group_end:
+            group_at = at
+            count = _next_documents(pairs, at, end, room.group.documents)
+            count, is_decoded = _dense_sums(
+                level, first * depth, width, features.dense, count, is_decoded, room.group
+            )
+            group_end = at + count
+        if depth:
+            for i in range(width):
+                room.sums[i] += room.group.sums[at - group_at, i]
+        _to_log_scores(room.sums, width, step.parents[pair], step.score)
+        _offer(room.sums, width, first, document, candidates, heaps)
+    _clear(room.table, n_filled)
 
 
 @kernel
@@ -402,77 +429,15 @@ def step_down(
     candidates: Candidates,  # IN
 ) -> Any:
     """Return the fields of the Beam of best children, as a plain tuple, which is cheaper."""
-    offsets = level.offsets
-    heads = level.heads
-    biases = level.bias
-    rows = features.pointers
-    dense = features.dense
-    parents = beam.scores
-    depth = dense.shape[1]
-    heaps, widest = _heaps(beam, offsets, limit)
-    pairs = _pairs(beam, offsets.shape[0] - 1)
-    sums = np.empty(widest + LANES, np.float32)
-    scratch = np.empty((2, _longest(rows) + 1), np.int64)
-    several = beam.pointers.shape[0] > 2
-    # a single document visits each chunk once: neither a table nor decoded weights pay
-    table = _empty_table(several * features.n_columns, several * _FULL_ROWS)
-    group = _dense_group(widest, several * panel_count(widest) * depth * PANEL)
-    dense_sums = group.sums
-    chunk_of = pairs.chunks
-    document_of = pairs.documents
-    order = pairs.order
-    n_filled = np.int64(0)
-    group_at = 0
-    in_group = 0
-    is_decoded = False
-    by_table = False
-    chunk = np.int64(-1)
-    for at in range(order.shape[0]):
-        pair = order[at]
-        document = document_of[pair]
-        _prefetch_next(pairs, at, features, heaps)
-        if score != MARGIN and _is_pruned(heaps, document, parents[pair]):
-            continue
-        if chunk_of[pair] != chunk:
-            _clear(table, n_filled)
-            chunk = np.int64(chunk_of[pair])
-            n_filled = np.int64(0)
-            in_group = 0
-            is_decoded = False
-            n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
-            # to write a row takes as long as to look one up
-            by_table = several and _look_ups(pairs, at, rows) > n_rows
-            if by_table:
-                n_filled = fill_table(level, chunk, features.n_columns, table)
-        first = offsets[chunk]
-        width = offsets[chunk + 1] - first
-        for i in range(width):
-            sums[i] = bias * biases[first + i]
-        if by_table:
-            add_by_table(level, chunk, table, features, document, scratch, sums)
-        else:
-            add_by_buckets(level, chunk, features, document, scratch, sums)
-        if depth:
-            if at >= group_at + in_group:
-                group_at = at
-                count = _next_documents(pairs, at, group.documents)
-                in_group, is_decoded = _dense_sums(
-                    level, first * depth, width, dense, count, is_decoded, group
-                )
-            for i in range(width):
-                sums[i] += dense_sums[at - group_at, i]
-        _to_log_scores(sums, width, parents[pair], score)
-        _offer(sums, width, first, document, candidates, heaps)
-    return _compact(heaps)
-
-
-@kernel
-def path_scores(log_scores: Any) -> Any:
-    """Return the products along the paths.
-
-    In float64 on the way, so that a value never depends on its position.
-    """
-    scores = np.empty(log_scores.shape[0], np.float32)
-    for i in range(log_scores.shape[0]):
-        scores[i] = math.exp(np.float64(log_scores[i]))
-    return scores
+    pairs = _pairs(beam, level.offsets.shape[0] - 1)
+    step = _Step(level, features, beam.scores, pairs, bias, score)
+    heaps, widest = _heaps(beam, level.offsets, limit)
+    room = _room(features, widest, beam.pointers.shape[0] - 1)
+    begin = 0
+    while begin < pairs.order.shape[0]:
+        end = _end_of_chunk(pairs, begin)
+        begin = _first_visit(step, begin, end, heaps)
+        if begin < end:
+            _visit_chunk(step, begin, end, candidates, room, heaps)
+        begin = end
+    return ranked_heaps(heaps)

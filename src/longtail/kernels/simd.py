@@ -261,7 +261,8 @@ def cache_aligned(size: int) -> Any:
     """
     room = np.empty(size + LINE, np.float32)
     begin = -(room.ctypes.data >> 2) & (LINE - 1)
-    return room[begin : begin + size]
+    # in two steps, because numpy lets an empty slice begin where its array does
+    return room[begin:][:size]
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from longtail.rankers.level_problems import (
 )
 from longtail.rankers.one_vs_all import LabelProblems, batch_offsets, join_batches, label_batches
 from longtail.reporting import logged_stage
-from longtail.search.beam import Descent, LevelWeights, ranked_labels
+from longtail.search.beam import Descent, LevelWeights, SearchTree, ranked_labels
 from longtail.search.chunks import Chunks
 from longtail.search.ensemble import MISSING_MARGIN
 from longtail.search.shard_files import shard_file
@@ -113,7 +113,12 @@ class TreeRanker:
 
         Where labels are ranked by their margins, these take the place of log scores.
         """
-        return Descent.of(features, self.levels, search, self.bias, self.tree.order, exclude)
+        return Descent.of(features, self._search_tree, search, exclude)
+
+    @cached_property
+    def _search_tree(self) -> SearchTree:
+        """The weights and labels as a search reads them."""
+        return SearchTree.of(self.levels, self.bias, self.tree.order)
 
     def explain(
         self, features: Features, label: int, search: Search, number: int

@@ -14,10 +14,18 @@ from scipy import sparse
 
 from longtail import reporting
 from longtail.config import Search
-from longtail.data.csr import csr_of
-from longtail.errors import UsageError
+from longtail.data.csr import csr_of, joined_rows
+from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.descent import (
+    SearchRules,
+    add_level,
+    descend,
+    first_beam,
+    list_of_level,
+    path_scores,
+)
 from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import read_only
 from longtail.kernels.search import (
@@ -27,8 +35,6 @@ from longtail.kernels.search import (
     SIGMOID,
     Beam,
     Candidates,
-    path_scores,
-    step_down,
 )
 from longtail.search.chunks import Chunks
 from longtail.search.shards import Shards, step_down_shards
@@ -42,6 +48,7 @@ __all__ = [
     "LastLevel",
     "LevelWeights",
     "ScoreType",
+    "SearchTree",
     "ranked_labels",
     "shortlist",
 ]
@@ -84,14 +91,15 @@ def shortlist(
         last_level: what the last of ``levels`` is ranked by.
     """
     search = Search(beam_size=beam_size, score=score, last_level=last_level)
-    ptr, nodes, scores = Descent.of(features, levels, search, bias, tree.order).run(beam_size)
+    search_tree = SearchTree.of(levels, bias, tree.order)
+    ptr, nodes, scores = Descent.of(features, search_tree, search).run(beam_size)
     return csr_of(_values(scores, last_level), nodes, ptr, tree.widths[len(levels) - 1])
 
 
 def ranked_labels(beam: Beam, tree: LabelTree, last_level: LastLevel = "path") -> sparse.csr_array:
     """Return (n, n_labels) scores from nodes of the last level and their log scores, or margins."""
     ptr, nodes, scores = beam
-    return csr_of(_values(scores, last_level), tree.order[nodes], ptr, len(tree.order))
+    return csr_of(_values(scores, last_level), tree.order.take(nodes), ptr, len(tree.order))
 
 
 def _values(scores: NDArray[np.float32], last_level: LastLevel) -> NDArray[np.float32]:
@@ -102,59 +110,93 @@ def _values(scores: NDArray[np.float32], last_level: LastLevel) -> NDArray[np.fl
     return products
 
 
+@dataclass(frozen=True, eq=False)
+class SearchTree:
+    """The weights and labels of a tree in the form that a search reads; made once per model."""
+
+    # sparse and dense columns of the features, as the levels expect them
+    widths: tuple[tuple[int, int], ...]
+    levels: Any  # a list for kernels, of those in one file; None: there are none
+    shards: Shards | None  # the last level, where it is in several files
+    n_roots: int  # one, or the batches of labels where there is no tree above them
+    bias: np.float32  # value of the constant feature
+    labels: NDArray[np.int32]  # the label of each node of the last level
+
+    @classmethod
+    def of(
+        cls, levels: Sequence[LevelWeights], bias: float, labels: NDArray[np.int32]
+    ) -> SearchTree:
+        """Give all arrays one type, so that kernels are compiled once."""
+        widths = {(level.n_columns, level.dense_width): None for level in levels}
+        shards = None
+        if isinstance(levels[-1], Shards):
+            shards = levels[-1]
+        in_one_file = [level for level in levels if isinstance(level, Chunks)]
+        types = sorted({level.dtype for level in in_one_file})
+        if len(types) > 1:
+            raise ModelFolderError(
+                f"weights: found levels stored as {' and '.join(types)}; "
+                "expected one type; train the model again"
+            )
+        for_kernels = None
+        if in_one_file:
+            for_kernels = list_of_level(in_one_file[0].level)
+        for level in in_one_file[1:]:
+            add_level(for_kernels, level.level)
+        roots = levels[0].n_chunks
+        return cls(tuple(widths), for_kernels, shards, roots, np.float32(bias), read_only(labels))
+
+
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """A search of documents down the levels; what is the same at every step of every block."""
+    """A search of documents down the levels; what is the same for every block of documents."""
 
-    features: Features
-    # rows, columns, values and dense block of the features, read-only
-    arrays: tuple[NDArray[Any], ...]
-    levels: Sequence[LevelWeights]
+    tree: SearchTree
+    features: FeatureRows  # read-only
     search: Search
-    bias: np.float32
-    labels: NDArray[np.int32]
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None
 
     @classmethod
     def of(
         cls,
         features: Features,
-        levels: Sequence[LevelWeights],
+        tree: SearchTree,
         search: Search,
-        bias: float,
-        labels: NDArray[np.int32],
         exclude: sparse.csr_array | None = None,
     ) -> Descent:
-        """Check that features and levels fit, and give all arrays one type, so that kernels are
-        compiled once.
+        """Check that features and tree fit.
 
         Args:
             features: of the documents.
-            levels: the weights of each level.
+            tree: weights of each level, and labels.
             search: beam size, scores of nodes, and whether the search is exact.
-            bias: value of the constant feature.
-            labels: the label of each node of the last level.
             exclude: (n, L) has an entry for each label that may not come out.
         """
-        sizes = features.widths
-        for chunks in levels:
-            if sizes != (chunks.n_columns, chunks.dense_width):
+        n_columns, dense_width = features.widths
+        for expected in tree.widths:
+            if expected != (n_columns, dense_width):
                 raise UsageError(
-                    f"features of {sizes[0]} sparse and {sizes[1]} dense columns, "
-                    f"expected {chunks.n_columns} and {chunks.dense_width} as in training; "
+                    f"features of {n_columns} sparse and {dense_width} dense columns, "
+                    f"expected {expected[0]} and {expected[1]} as in training; "
                     "make them with the model's own vectoriser"
                 )
         rows = features.sparse
-        arrays = tuple(map(read_only, (rows.indptr, rows.indices, rows.data, features.dense)))
+        for_kernels = FeatureRows(
+            read_only(rows.indptr),
+            read_only(rows.indices),
+            read_only(rows.data),
+            read_only(features.dense),
+            n_columns,
+        )
         excluded = None
         if exclude is not None:
-            expected = len(features), len(labels)
-            if exclude.shape != expected:
+            shape = len(features), len(tree.labels)
+            if exclude.shape != shape:
                 raise UsageError(
-                    f"exclude of shape {exclude.shape}, expected {expected}: documents, labels"
+                    f"exclude of shape {exclude.shape}, expected {shape}: documents, labels"
                 )
             excluded = _sorted(exclude)
-        return cls(features, arrays, levels, search, np.float32(bias), read_only(labels), excluded)
+        return cls(tree, for_kernels, search, excluded)
 
     def run(
         self,
@@ -172,28 +214,23 @@ class Descent:
         """
         if self.search.exact and k is not None:
             return self._exact(k)
-        limits = [self.search.beam_size] * len(self.levels)
-        limits[-1] = _ALL if k is None else k
-        if min(limits) < 1:
-            raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
-        n = len(self.features)
-        largest_block = min(largest_block, max(_PAIRS // self.levels[0].n_chunks, 1))
-        block = min(max(-(-n // pool.thread_count()), _SMALLEST_BLOCK), largest_block)
+        rules = self._rules(k)
+        n = len(self.features.pointers) - 1
         if floors is None:
-            floors = np.full(n, -np.inf, np.float32)
-        if n <= block:
-            return self._block(0, n, limits, floors)
+            floors = np.empty(n, np.float32)
+            floors.fill(-np.inf)
+        candidates = self._candidates(floors)
+        size = self._block_size(n, largest_block)
+        if n <= size:
+            return self._block(0, n, rules, candidates)
         blocks = []
         with reporting.stage("searching", n, "documents"):
             for beam in pool.run(
-                lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block)
+                lambda ends: self._block(*ends, rules, candidates), pool.row_blocks(n, size)
             ):
                 blocks.append(beam)
                 reporting.advance(len(beam.pointers) - 1)
-        ptrs, nodes, scores = zip(*blocks, strict=True)
-        counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
-        pointers = np.concatenate([[0], np.cumsum(counts)])
-        return Beam(pointers, np.concatenate(nodes), np.concatenate(scores))
+        return Beam(*joined_rows(blocks))
 
     def _exact(self, k: int) -> Beam:
         """Return the k best of all nodes of the last level.
@@ -206,7 +243,7 @@ class Descent:
         if self.excluded is not None:
             n_excluded = int(np.diff(self.excluded[0]).max(initial=0))
         ptr, _, scores = self._with_beam(k + n_excluded).run(k, largest_block=_EXACT_BLOCK)
-        floors = np.full(len(self.features), -np.inf, np.float32)
+        floors = np.full(len(ptr) - 1, -np.inf, np.float32)
         full = np.diff(ptr) == k
         floors[full] = scores[ptr[1:][full] - 1]
         return self._with_beam(_ALL).run(k, floors, _EXACT_BLOCK)
@@ -215,38 +252,52 @@ class Descent:
         search = Search(beam_size, self.search.score, self.search.last_level)
         return replace(self, search=search)
 
-    def _block(
-        self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]
-    ) -> Beam:
-        rows, columns, values, dense = self.arrays
+    def _rules(self, k: int | None) -> SearchRules:
+        """Return how nodes are scored, and how many of them are kept on each level."""
+        beam_size = self.search.beam_size
+        limit = _ALL if k is None else k
+        if min(beam_size, limit) < 1:
+            raise UsageError(f"beam size or k of {min(beam_size, limit)}, expected at least 1")
+        score = _SCORES[self.search.score]
+        last_score = score
+        if self.search.last_level == "margin":
+            last_score = MARGIN
+        tree = self.tree
+        return SearchRules(tree.n_roots, tree.bias, score, beam_size, last_score, limit)
+
+    def _candidates(self, floors: NDArray[np.float32]) -> Candidates:
+        """Return the labels of nodes, and those that may not come out."""
+        if self.excluded is None:
+            return Candidates(floors, self.tree.labels, np.zeros(len(floors) + 1, np.int64), _NONE)
+        return Candidates(floors, self.tree.labels, *self.excluded)
+
+    def _block_size(self, n: int, largest: int) -> int:
+        """Return how many of ``n`` documents share the reading of chunks, at most."""
+        largest = min(largest, max(_PAIRS // self.tree.n_roots, 1))
+        if n <= _SMALLEST_BLOCK:
+            return min(_SMALLEST_BLOCK, largest)
+        return min(max(-(-n // pool.thread_count()), _SMALLEST_BLOCK), largest)
+
+    def _block(self, first: int, last: int, rules: SearchRules, candidates: Candidates) -> Beam:
+        """Search the documents from ``first`` to before ``last``."""
+        tree = self.tree
+        if tree.shards is None:
+            return Beam(*descend(tree.levels, self.features, candidates, rules, first, last))
         n = last - first
-        n_columns = self.features.sparse.shape[1]
-        # sliced once, which takes time, too
-        features = FeatureRows(
-            rows[first : last + 1], columns, values, dense[first:last], n_columns
+        all_rows = self.features
+        features = all_rows._replace(
+            pointers=all_rows.pointers[first : last + 1], dense=all_rows.dense[first:last]
         )
-        nothing = Candidates(floors[first:last], self.labels, np.zeros(n + 1, np.int64), _NONE)
-        # one, or the batches of labels where there is no tree above them
-        roots = self.levels[0].n_chunks
-        nodes = np.arange(n * roots, dtype=np.int32) % np.int32(roots)
-        beam = Beam(np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32))
-        for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
-            candidates = nothing
-            score = _SCORES[self.search.score]
-            if depth == len(self.levels) - 1:
-                if self.search.last_level == "margin":
-                    score = MARGIN
-                if self.excluded is not None:
-                    pointers, excluded = self.excluded
-                    candidates = nothing._replace(
-                        pointers=pointers[first : last + 1], excluded=excluded
-                    )
-            if isinstance(chunks, Shards):
-                beam = step_down_shards(chunks, features, beam, self.bias, score, limit, candidates)
-            else:
-                level = chunks.level
-                beam = Beam(*step_down(level, features, beam, self.bias, score, limit, candidates))
-        return beam
+        candidates = candidates._replace(
+            floors=candidates.floors[first:last], pointers=candidates.pointers[first : last + 1]
+        )
+        if tree.levels is None:
+            parents = first_beam(n, rules.n_roots)
+        else:
+            above = rules._replace(last_score=rules.score, last_limit=rules.beam_size)
+            any_label = candidates._replace(pointers=np.zeros(n + 1, np.int64))
+            parents = descend(tree.levels, features, any_label, above, 0, n)
+        return step_down_shards(tree.shards, features, Beam(*parents), rules, candidates)
 
 
 def _sorted(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

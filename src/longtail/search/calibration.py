@@ -70,7 +70,7 @@ class Calibration:
         Where the map is flat, float64 numbers that float32 would round to one tell the scores
         apart."""
         known = np.asarray(scores, np.float32)
-        at = np.searchsorted(self.scores, known)
+        at = self.scores.searchsorted(known)
         # interp may round above it
         ceiling = self.probabilities[np.minimum(at, len(self.probabilities) - 1)]
         flat = np.minimum(np.interp(known, self.scores, self.probabilities), ceiling)

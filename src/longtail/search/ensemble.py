@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -10,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.csr import csr_of, places_in_rows
+from longtail.data.csr import csr_of, joined_rows, places_in_rows
 from longtail.kernels import pool
-from longtail.kernels.ranked_lists import FusedRanking, MemberRankings, fuse_rows
+from longtail.kernels.ranked_lists import MemberRankings, fuse_rows
 from longtail.search.calibration import hits
 
 __all__ = [
@@ -32,6 +31,7 @@ MISSING_MARGIN = -1.0
 _FUSION_K = 60  # k of Cormack et al.: how little the first ranks stand out
 _TIE = 1e-6
 _BLOCK = 1024  # documents of a task
+_ALL = np.iinfo(np.int64).max
 
 
 def mean_scores(
@@ -58,27 +58,25 @@ def mean_scores(
         shares = np.full(len(members), 1 / len(members))
     else:
         shares = np.asarray(weights) / np.sum(weights)
-    members = [member for member, share in zip(members, shares, strict=True) if share]
-    shares = shares[shares > 0]
-    n = members[0].shape[0]
-    before = np.cumsum([0, *(member.nnz for member in members)])
-    pointers = np.stack(
-        [member.indptr + start for member, start in zip(members, before, strict=False)]
+        members = [member for member, share in zip(members, shares, strict=True) if share]
+        shares = shares[shares > 0]
+    n, n_labels = members[0].shape
+    ends = np.concatenate([member.indptr for member in members], dtype=np.int64)
+    rankings = MemberRankings(
+        ends.reshape(len(members), n + 1),
+        np.concatenate([member.indices for member in members], dtype=np.int32),
+        np.concatenate([member.data for member in members], dtype=np.float32),
+        shares,
     )
-    labels = np.concatenate([member.indices for member in members], dtype=np.int32)
-    scores = np.concatenate([member.data for member in members], dtype=np.float32)
-    most = int(np.diff(pointers).sum(0).max(initial=0))
-    shape = n, most if k is None else min(k, most)
-    best_labels = np.zeros(shape, np.int32)
-    best_scores = np.zeros(shape, np.float32)
-    counts = np.zeros(n, np.int64)
-    rankings = MemberRankings(pointers.astype(np.int64), labels, scores, shares, most)
-    fused = FusedRanking(best_labels, best_scores, counts)
-    blocks = pool.row_blocks(n, _BLOCK)
-    deque(pool.run(lambda rows: fuse_rows(*rows, rankings, fused), blocks), maxlen=0)
-    kept = np.arange(shape[1]) < counts[:, None]
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])
+    limit = _ALL if k is None else k
+    if n <= _BLOCK:
+        pointers, labels, scores = fuse_rows(0, n, rankings, limit)
+    else:
+        blocks = pool.row_blocks(n, _BLOCK)
+        pointers, labels, scores = joined_rows(
+            pool.run(lambda rows: fuse_rows(*rows, rankings, limit), blocks)
+        )
+    return csr_of(scores, labels, pointers, n_labels)
 
 
 def above_missing(ranked: sparse.csr_array, missing: float) -> sparse.csr_array:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import UsageError
+from longtail.kernels.descent import SearchRules
 from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.ranked_lists import merge_ranked, pairs_below, raised_floors
 from longtail.kernels.search import MARGIN, Beam, Candidates, step_down
@@ -169,12 +170,10 @@ def step_down_shards(
     shards: Shards,
     features: FeatureRows,
     beam: Beam,
-    bias: np.float32,
-    score: int,
-    limit: int,
+    rules: SearchRules,
     candidates: Candidates,
 ) -> Beam:
-    """Return the result of ``step_down`` on the whole level.
+    """Return the result of ``step_down`` on the whole level, the last one.
 
     Shard after shard: nodes no better than the best so far need not be looked at in the next one.
 
@@ -182,11 +181,11 @@ def step_down_shards(
         shards: the ranker of the children.
         features: of the documents.
         beam: parents.
-        bias: value of the bias feature.
-        score: HINGE_2, HINGE_3, SIGMOID or MARGIN.
-        limit: children kept per document.
+        rules: how children are scored, and how many of them are kept.
         candidates: which children may be kept.
     """
+    score = rules.last_score
+    limit = rules.last_limit
     n = len(beam.pointers) - 1
     owners = np.searchsorted(shards.parents, beam.nodes, side="right") - 1
     numbers = np.unique(owners).tolist()
@@ -205,7 +204,7 @@ def step_down_shards(
         if len(below.nodes):
             first, last = shards.nodes[number : number + 2]
             here = candidates._replace(labels=candidates.labels[first:last])
-            ranked = Beam(*step_down(part.level, features, below, bias, score, limit, here))
+            ranked = Beam(*step_down(part.level, features, below, rules.bias, score, limit, here))
             best = merge_ranked(best, ranked, first, limit)
             raised = raised_floors(candidates.floors, best, limit)
             candidates = candidates._replace(floors=raised)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 from searching import beam_search
 
-from longtail.errors import UsageError
+from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.kernels.search import step_down
+from longtail.kernels.descent import descend, first_beam
 from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.tree.tree import LabelTree
@@ -226,6 +226,53 @@ def test_threads_blocks_and_one_document_at_a_time_give_the_same_bytes(dtype):
         assert one.data.tobytes() == scores.tobytes()
 
 
+@pytest.mark.parametrize("score", ["hinge-3", "sigmoid"])
+def test_excluded_labels_are_those_of_each_document_in_every_block(score):
+    model = Model(20, (4, 6))
+    features = documents(21, 600)
+    exclude = np.random.default_rng(22).random((600, model.tree.n_labels)) < 0.4
+    options = {"beam_size": 3, "k": 4, "score": score, "bias": BIAS}
+    with pool.threads(3):
+        ranked = beam_search(
+            features, model.tree, model.levels, exclude=sparse.csr_array(exclude), **options
+        )
+    for row in (0, 255, 256, 599):
+        alone = beam_search(
+            features.take(slice(row, row + 1)),
+            model.tree,
+            model.levels,
+            exclude=sparse.csr_array(exclude[row : row + 1]),
+            **options,
+        )
+        labels, scores = rows_of(ranked)[row]
+        assert alone.indices.tolist() == labels
+        assert alone.data.tobytes() == scores.tobytes()
+
+
+def test_the_first_beam_has_all_roots_for_every_document():
+    pointers, nodes, scores = first_beam(2, 3)
+    assert pointers.tolist() == [0, 3, 6]
+    assert nodes.tolist() == [0, 1, 2, 0, 1, 2]
+    assert scores.tolist() == [0] * 6
+    assert [array.dtype for array in (pointers, nodes, scores)] == [np.int64, np.int32, np.float32]
+    assert [array.tolist() for array in first_beam(0, 3)] == [[0], [], []]
+
+
+def test_levels_stored_as_different_types_are_refused():
+    model = Model(23)
+    model.levels[1] = model.levels[1].astype("float16")
+    with pytest.raises(ModelFolderError, match="stored as float16 and float32"):
+        beam_search(
+            documents(24, 1),
+            model.tree,
+            model.levels,
+            beam_size=2,
+            k=1,
+            score="sigmoid",
+            bias=BIAS,
+        )
+
+
 def test_blocks_of_documents_are_told_as_they_are_done():
     model = Model(3)
     features = documents(4, 300)
@@ -266,7 +313,7 @@ def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
     features = documents(18, 5)
     options = {"beam_size": 3, "k": 2, "score": "sigmoid", "bias": BIAS}
     found = beam_search(features, model.tree, model.levels, **options)
-    known = len(getattr(step_down, "signatures", []))
+    known = len(getattr(descend, "signatures", []))
     mapped = []
     for level, chunks in enumerate(model.levels):
         arrays = {}
@@ -278,7 +325,7 @@ def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
         mapped.append(Chunks.from_arrays(arrays))
     features.sparse.data.flags.writeable = False
     assert same_bytes(found, beam_search(features, model.tree, mapped, **options))
-    assert len(getattr(step_down, "signatures", [])) == known
+    assert len(getattr(descend, "signatures", [])) == known
 
 
 def test_what_does_not_fit_is_refused():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from longtail.kernels.ranked_lists import FusedRanking, MemberRankings, fuse_rows
+from longtail.kernels.ranked_lists import MemberRankings, fuse_rows
 from longtail.search import ensemble
 from longtail.search.ensemble import best_first, mean_scores
 
@@ -64,21 +64,19 @@ def test_no_documents_have_no_labels():
     assert mean_scores([ranking([], 4), ranking([], 4)], None).shape == (0, 4)
 
 
-def test_only_the_rows_of_a_block_are_written():
+def test_a_block_has_its_rows_alone():
     one = ranking([[(0, 0.5)], [(1, 0.25)], [(2, 0.75)]], 3)
-    labels, scores, counts = (
-        np.full((3, 1), -1, np.int32),
-        np.full((3, 1), -1, np.float32),
-        np.full(3, -1),
-    )
     pointers = one.indptr[None].astype(np.int64)
-    members = MemberRankings(pointers, one.indices, one.data, np.ones(1), most=1)
-    fuse_rows(1, 2, members, FusedRanking(labels, scores, counts))
-    assert (labels.ravel().tolist(), scores.ravel().tolist(), counts.tolist()) == (
-        [-1, 1, -1],
-        [-1, 0.25, -1],
-        [-1, 1, -1],
-    )
+    members = MemberRankings(pointers, one.indices, one.data, np.ones(1))
+    block = fuse_rows(1, 2, members, 5)
+    assert [array.tolist() for array in block] == [[0, 1], [1], [0.25]]
+
+
+def test_labels_of_one_slot_are_kept_apart():
+    # multiples of 2^16 have few different hashes
+    labels = [label << 16 for label in range(300)]
+    members = [ranking([[(label, 0.5) for label in labels]], 1 << 25) for _ in range(2)]
+    assert listed(mean_scores(members, 40)) == [[(label, 0.5) for label in labels[:40]]]
 
 
 def test_ties_go_to_the_first_label():

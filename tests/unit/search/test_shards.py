@@ -19,7 +19,7 @@ from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.ranked_lists import merge_ranked
 from longtail.kernels.search import Beam
-from longtail.search.beam import Descent, shortlist
+from longtail.search.beam import Descent, SearchTree, shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.tree.tree import LabelTree
@@ -166,8 +166,8 @@ def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k
     def best(last):
         last_level = "margin" if way == "margin" else "path"
         search = Search(3, "hinge-3", last_level, exact=way == "exact")
-        descent = Descent.of(features, [*levels[:-1], last], search, BIAS, tree.order, exclude)
-        return descent.run(k)
+        search_tree = SearchTree.of([*levels[:-1], last], BIAS, tree.order)
+        return Descent.of(features, search_tree, search, exclude).run(k)
 
     shards = sharded[-1]
     holders = np.array(
