@@ -172,10 +172,20 @@ class CascadeFamily(NetworkFamily):
         return tree
 
     def fit(self, run: NetworkRun) -> CascadeRanker:
-        """Train in one phase, or in two, each of which is a stage."""
-        from longtail.networks.cascade_fitting import fit_cascade
+        """Train in one phase, or in two; the weights are a stage per phase, and the training has
+        checkpoints.
+        """
+        from longtail.networks.cascade_fitting import CascadeTraining
 
-        return fit_cascade(run)
+        training = CascadeTraining(run)
+        phases = {
+            "one": training.in_one_phase,
+            "tied": training.tied,
+            "surrogate": training.surrogate,
+        }
+        ranker = phases[run.config.phases.kind]()
+        ranker.compose_label_head()  # from here on a label's words cost nothing
+        return ranker.freeze()
 
     def save(self, embedder: Any, folder: FolderWriter) -> None:
         """Write tree, merging layers, and the classifiers of each level."""

@@ -2,7 +2,7 @@
 tensor exists.
 
 Per chunk: logits, their gradient (for cross-entropy σ − y), and its contribution to the gradient of
-x. `update` computes the logits again and updates the chunk's rows in place. A loss with a
+x. The step of `records.py` computes the logits again and updates the chunk's rows in place. A loss with a
 normaliser over all nodes needs one more pass before."""
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
     "losses_and_gradient",
     "node_chunks",
     "residuals_and_losses",
-    "update",
     "update_chunk",
     "with_normaliser",
 ]
@@ -105,17 +104,6 @@ def losses_and_gradient(rows: HeadRows, x: Tensor, targets: Targets) -> tuple[Te
     return losses, gradient
 
 
-def update(
-    rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, lr: float, seed: int
-) -> None:
-    """One step on the losses of x (B, d) weighted by scale (B,), each chunk of rows from its own
-    logits.
-    """
-    for chunk in node_chunks(rows.weight, max(x.shape)):
-        residuals, _ = residuals_and_losses(rows, x, targets, scale, chunk)
-        update_chunk(rows, chunk, x, residuals, lr, seed)
-
-
 def update_chunk(
     rows: HeadRows, chunk: slice, x: Tensor, residuals: Tensor, lr: float, seed: int
 ) -> None:
@@ -154,13 +142,13 @@ def residuals_and_losses(
 
     Triton kernels compute the cross-entropy where they serve; other losses are computed by torch on
     every device."""
+    logits = product(x, rows.weight[chunk].T)
+    bias = rows.bias[chunk]
     if type(targets.loss) is BinaryCrossEntropy and triton_launch.serves(rows.weight):
-        logits = product(x, rows.weight[chunk].T)
-        bias = rows.bias[chunk]
         return triton_launch.residuals_and_losses(
             logits, bias, targets.positives, targets.values, scale, chunk.start, x.dtype
         )
     losses, gradient = targets.loss.chunk(
-        _logits(rows, x, chunk), targets.of_chunk(chunk), targets.normaliser
+        logits.add_(bias), targets.of_chunk(chunk), targets.normaliser
     )
     return gradient.mul_(scale[:, None]), losses

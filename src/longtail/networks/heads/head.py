@@ -23,7 +23,13 @@ from longtail.networks.heads import full_head
 from longtail.networks.heads.full_head import Targets
 from longtail.networks.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.networks.heads.random_rows import draw_xavier
-from longtail.networks.heads.records import LossRecord, Record, RowGradients, update_by
+from longtail.networks.heads.records import (
+    CandidateScores,
+    FullLosses,
+    FullScores,
+    Record,
+    RowGradients,
+)
 from longtail.networks.heads.updates import (
     BETA1,
     EPSILON,
@@ -106,7 +112,7 @@ class Head(torch.nn.Module):
         self._state_names = tuple(state)
         for name, tensor in state.items():
             self.register_buffer(name, tensor)
-        self._records: list[Record | LossRecord | RowGradients] = []
+        self._records: list[Record] = []
 
     def drop_optimiser_state(self) -> None:
         """Drop the optimiser's state: the head is trained."""
@@ -197,9 +203,16 @@ class Head(torch.nn.Module):
         """
         records = self._records
         self._records = []
-        if records:
-            with as_written(self.weight):
-                update_by(replace(self.rows, beta1=beta1), records, lr, seed)
+        if not records:
+            return
+        kinds = {record.kind for record in records}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"records of one step: found {' and '.join(sorted(kinds))}; "
+                "expected one kind in a batch"
+            )
+        with as_written(self.weight):
+            records[0].update(replace(self.rows, beta1=beta1), records, lr, seed)
 
     def forget(self) -> None:
         """Drop the records of a batch that is not to be learnt from."""
@@ -287,7 +300,7 @@ class Head(torch.nn.Module):
             return torch.zeros((), requires_grad=True)
         return None
 
-    def _record(self, record: Record | LossRecord | RowGradients) -> None:
+    def _record(self, record: Record) -> None:
         self._records.append(record)
 
 
@@ -316,7 +329,10 @@ class _Scores(torch.autograd.Function):
         head = ctx.head
         candidates = ctx.candidates
         if ctx.records:
-            head._record(Record(ctx.x, candidates, gradients))
+            if candidates is None:
+                head._record(FullScores(ctx.x, gradients))
+            else:
+                head._record(CandidateScores(ctx.x, candidates, gradients))
         if not ctx.needs_input_grad[0]:
             return None, None, None, None, None
         with as_written(gradients):
@@ -344,7 +360,7 @@ class _FullLosses(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, None, None, None, None]:
         if ctx.records:
-            ctx.head._record(LossRecord(ctx.x, ctx.targets, scale))
+            ctx.head._record(FullLosses(ctx.x, ctx.targets, scale))
         return (ctx.gradient * scale[:, None]).to(ctx.dtype), None, None, None, None
 
 
