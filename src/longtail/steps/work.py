@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -127,7 +128,7 @@ class Work:
         stage = StageAddress(name, self.key(inputs))
         if group.size == 1 or stages is None:
             return self._stored(stage)
-        folder = lookup_by_first(group, lambda: stages.get(*stage))
+        folder = lookup_by_first(group, partial(stages.get, *stage))
         if folder is None:
             return None
         return folder.arrays(_FILE)
