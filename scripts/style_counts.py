@@ -52,7 +52,14 @@ FORBIDDEN = frozenset(
     "own told tell say said found rest given place begun chance mend".split()  # noqa: SIM905
 )
 KIND_ATTRIBUTES = frozenset(["network", "ranker", "network_ranks"])
-FAMILY_FOLDERS = ("rankers", "networks", "networks/encoders", "networks/heads", "models")
+FAMILY_FOLDERS = (
+    "rankers",
+    "networks",
+    "networks/encoders",
+    "networks/heads",
+    "networks/losses",
+    "models",
+)
 
 # The most that `--check` accepts; a measure that is not listed is not checked. Lower them as the
 # code improves, never raise them.

@@ -118,12 +118,14 @@ class CascadeFamily(NetworkFamily):
             check_levels((*levels, "labels"), config.cascade)
 
     def check_processes(self, config: Config) -> None:
-        """Refuse classifiers of label words, phases, and encoders that are not shared."""
+        """Refuse classifiers of label words, phases, losses and encoders that are not shared."""
+        from longtail.networks.losses import loss_named
+
         if config.label_text.parts != ("free",) or config.phases.kind != "one":
             raise not_shared(config, "classifiers of label words or phases")
         last_level = config.cascade.last_level
-        if config.training.loss == "decoupled-softmax" and last_level != "shortlist":
-            problem = f"training.loss=decoupled-softmax with cascade.last_level={last_level}"
+        if loss_named(config.training.loss).has_normaliser and last_level != "shortlist":
+            problem = f"training.loss={config.training.loss} with cascade.last_level={last_level}"
             why = "its normaliser over all labels is not shared among processes"
             expected = "expected cascade.last_level=shortlist"
             raise UsageError(f"torchrun with {config.method}: found {problem}; {why}; {expected}")

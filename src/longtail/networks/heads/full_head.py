@@ -2,8 +2,8 @@
 tensor exists.
 
 Per chunk: logits, their gradient (for cross-entropy σ − y), and its contribution to the gradient of
-x. The step of `records.py` computes the logits again and updates the chunk's rows in place. A loss with a
-normaliser over all nodes needs one more pass before."""
+x. The step of `records.py` computes the logits again and updates the chunk's rows in place. A loss
+with a normaliser over all nodes needs one more pass before."""
 
 from __future__ import annotations
 
