@@ -37,7 +37,7 @@ from longtail.networks.training.schedule import Schedule
 from longtail.networks.training.stepper import Stepper
 from longtail.reporting import listening
 from longtail.run_log import RunLog
-from longtail.scale.ranks import (
+from longtail.scale.training import (
     LostRanks,
     TorchProcessGroup,
     check_method,
