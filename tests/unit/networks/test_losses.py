@@ -23,8 +23,8 @@ from longtail.config.networks import loss_names  # noqa: E402
 from longtail.errors import UsageError  # noqa: E402
 from longtail.networks.cascade import CascadeXML  # noqa: E402
 from longtail.networks.heads import updates  # noqa: E402
-from longtail.networks.heads.full_head import Targets  # noqa: E402
 from longtail.networks.heads.head import Head  # noqa: E402
+from longtail.networks.heads.row_training import Targets  # noqa: E402
 from longtail.networks.losses import (  # noqa: E402
     Asymmetric,
     BinaryCrossEntropy,

@@ -2,7 +2,7 @@
 
 `scores` and `full_loss` are differentiable in x alone; `gathered` returns rows for other modules to
 compute with. The backward pass leaves a record with the head, and `step` turns the records of a
-batch into one optimiser step, in place, on the rows they touch (`records.py`, by the formulas of
+batch into one optimiser step, in place, on the rows they touch (`row_training.py`, by the formulas of
 `updates.py`)."""
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from torch.autograd.function import once_differentiable
 
 from longtail.config import Training
 from longtail.errors import ModelFolderError
-from longtail.networks.heads import full_head
-from longtail.networks.heads.full_head import Targets
 from longtail.networks.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.networks.heads.random_rows import draw_xavier
-from longtail.networks.heads.records import (
+from longtail.networks.heads.row_training import (
     CandidateScores,
     FullLosses,
     FullScores,
     Record,
     RowGradients,
+    Targets,
+    losses_and_gradient,
+    node_chunks,
+    with_normaliser,
 )
 from longtail.networks.heads.updates import (
     BETA1,
@@ -224,8 +226,17 @@ class Head(torch.nn.Module):
         each, best first.
         """
         operand = _operand(x, self, self._multiplies_in_half(x), True)
+        top = torch.empty(len(x), 0, dtype=self.bias.dtype, device=x.device)
+        nodes = torch.empty(len(x), 0, dtype=torch.int64, device=x.device)
         with as_written(operand):
-            return full_head.best(self.rows, operand, k)
+            for chunk in node_chunks(self.weight, len(x)):
+                logits = product(operand, self.weight[chunk].T).add_(self.bias[chunk])
+                best_logits, columns = logits.topk(min(k, logits.shape[1]), 1)
+                top = torch.cat([top, best_logits], 1)
+                nodes = torch.cat([nodes, columns + chunk.start], 1)
+                top, order = top.topk(min(k, top.shape[1]), 1)
+                nodes = nodes.gather(1, order)
+        return top, nodes.to(torch.int32)
 
     @torch.no_grad()
     def set_rows(
@@ -352,8 +363,8 @@ class _FullLosses(torch.autograd.Function):
         ctx.records = anchor is not None
         ctx.dtype = x.dtype
         ctx.x = _operand(x.detach(), head, half, True)
-        ctx.targets = full_head.with_normaliser(head.rows, ctx.x, targets)
-        losses, ctx.gradient = full_head.losses_and_gradient(head.rows, ctx.x, ctx.targets)
+        ctx.targets = with_normaliser(head.rows, ctx.x, targets)
+        losses, ctx.gradient = losses_and_gradient(head.rows, ctx.x, ctx.targets)
         return losses
 
     @staticmethod
