@@ -207,7 +207,7 @@ class Model(RankingModel):
         if share < 1:
             raw = self._explain_linear(text, column)
         if self.neural_ranker is not None and share > 0:
-            from longtail.networks.occlusion import occlusions
+            from longtail.networks.ranker import occlusions
 
             network = occlusions(self.neural_ranker, text, column).step()
         vocabulary = Strings.of([])

@@ -14,8 +14,8 @@ pytest.importorskip("prometheus_client", reason="needs longtail[server]")
 import itertools
 
 from longtail.server import workers
+from longtail.server.listening import _Supervisor, _Worker
 from longtail.server.settings import ServerSettings
-from longtail.server.workers import _Supervisor, _Worker
 
 
 class Pipe:

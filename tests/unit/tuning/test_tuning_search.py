@@ -24,8 +24,8 @@ from longtail.pipeline import train
 from longtail.store import open_folder, write_folder
 from longtail.tuning import journal as journal_module
 from longtail.tuning import search, trials, tune
-from longtail.tuning.journal import Journal, Trial
 from longtail.tuning.space import parse_dimension
+from longtail.tuning.trials import Journal, Trial
 
 pytest.importorskip("optuna")
 

@@ -2,8 +2,8 @@
 
 `scores` and `full_loss` are differentiable in x alone; `gathered` returns rows for other modules to
 compute with. The backward pass leaves a record with the head, and `step` turns the records of a
-batch into one optimiser step, in place, on the rows they touch (`row_training.py`, by the formulas of
-`updates.py`)."""
+batch into one optimiser step, in place, on the rows they touch (`row_training.py`, by the formulas
+of `updates.py`)."""
 
 from __future__ import annotations
 

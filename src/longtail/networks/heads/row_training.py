@@ -32,7 +32,7 @@ from longtail.networks.heads.updates import (
     update_rows,
     update_touched_rows,
 )
-from longtail.networks.losses import BinaryCrossEntropy, ChunkTargets, NodeLoss
+from longtail.networks.losses import ChunkTargets, NodeLoss
 
 __all__ = [
     "CandidateScores",
@@ -146,7 +146,8 @@ def residuals_and_losses(
     every device."""
     logits = product(x, rows.weight[chunk].T)
     bias = rows.bias[chunk]
-    if type(targets.loss) is BinaryCrossEntropy and triton_launch.serves(rows.weight):
+    is_cross_entropy = vars(type(targets.loss)).get("is_cross_entropy", False)
+    if is_cross_entropy and triton_launch.serves(rows.weight):
         return triton_launch.residuals_and_losses(
             logits, bias, targets.positives, targets.values, scale, chunk.start, x.dtype
         )

@@ -76,6 +76,10 @@ class NodeLoss(Loss):
     document.
     """
 
+    # binary cross-entropy itself, which Triton kernels compute; not inherited, as a subclass is
+    # another loss
+    is_cross_entropy: ClassVar[bool] = False
+
     @property
     def by_node(self) -> NodeLoss:
         """This loss."""

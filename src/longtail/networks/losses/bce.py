@@ -14,6 +14,7 @@ class BinaryCrossEntropy(PointwiseLoss):
     """Binary cross-entropy with hard or soft targets."""
 
     name = "bce"
+    is_cross_entropy = True
 
     def positive(self, scores: Tensor) -> Tensor:
         """Return −log σ(p)."""
