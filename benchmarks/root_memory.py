@@ -103,7 +103,7 @@ def train(case, features, labels):
     else:
         tree = LabelTree(np.arange(labels.shape[1], dtype=np.int32), ())
         problems = LevelProblems.of(features, tree.coarsen(labels), tree, [], ranker, Search(), 0)
-        levels = iter([problems.solve_all()])
+        levels = iter([problems.solve()])
     for level in levels:
         for array in level.to_arrays().values():
             digest.update(array.tobytes())

@@ -30,7 +30,7 @@ def measure(arguments: argparse.Namespace) -> None:
     from longtail.networks.cascade import CascadeXML
     from longtail.networks.training.schedule import Schedule
     from longtail.networks.training.stepper import Stepper
-    from longtail.scale.ranks import joined
+    from longtail.scale.training import joined
     from longtail.tree.tree import LabelTree
 
     torch.set_num_threads(1)

@@ -26,14 +26,9 @@ from transformer_methods import read
 from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
-from longtail.methods import configure
+from longtail.methods import configure, network_of
 from longtail.models.model import Facts, Model
-from longtail.networks.fitting import (
-    combined_features,
-    fit_network,
-    network_tree,
-    untrained_network,
-)
+from longtail.networks.fitting import combined_features, network_run, pretrained_encoder
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import hold_out
@@ -98,8 +93,11 @@ def measured(row, documents, test, arguments):
     run = Run(config, Work(), device=arguments.device)
     begin = time.perf_counter()
     vectoriser, features = text_features(fitted, run)
-    tree = network_tree(fitted, features, vectoriser, run)
-    network = fit_network(fitted, untrained_network(fitted, run), tree, run)
+    network_family = network_of(config)
+    if network_family is None:
+        network = pretrained_encoder(run)
+    else:
+        network = network_family.fit(network_run(fitted, features, vectoriser, network_family, run))
     seconds = time.perf_counter() - begin
     for kind in kinds:
         asked = replace_settings(config, features=kind)

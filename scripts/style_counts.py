@@ -52,7 +52,14 @@ FORBIDDEN = frozenset(
     "own told tell say said found rest given place begun chance mend".split()  # noqa: SIM905
 )
 KIND_ATTRIBUTES = frozenset(["network", "ranker", "network_ranks"])
-FAMILY_FOLDERS = ("rankers", "networks", "networks/encoders", "networks/heads", "models")
+FAMILY_FOLDERS = (
+    "rankers",
+    "networks",
+    "networks/encoders",
+    "networks/heads",
+    "networks/losses",
+    "models",
+)
 
 # The most that `--check` accepts; a measure that is not listed is not checked. Lower them as the
 # code improves, never raise them.
@@ -63,7 +70,7 @@ LIMITS: dict[str, Counts] = {
         "crowded statements": 1,
         "lines over 100 columns": 1,
         "forbidden names": 4,
-        "modules with one importer": 48,
+        "modules with one importer": 40,
         "tests of a method's kind": 3,
         "parameters": 8,
         "statements": 50,

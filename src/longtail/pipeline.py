@@ -28,7 +28,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.features.document_features import document_features
-from longtail.methods import classifiers_alone, network_ranks, uses_encoder
+from longtail.methods import classifiers_alone, network_of, network_ranks, uses_encoder
 from longtail.metrics.analysis import at_least
 from longtail.models.model import Facts, Model
 from longtail.models.ranking_model import RankingModel
@@ -36,17 +36,17 @@ from longtail.networks.fitting import (
     combined_features,
     encoder_hash,
     feature_inputs,
-    fit_network,
     kept_network,
     label_hints,
-    network_tree,
-    untrained_network,
+    network_run,
+    pretrained_encoder,
 )
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.search.predictions import Predictions
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
 from longtail.steps.inputs import DOCUMENTS, ENCODER, GIVEN_LOSS, HIERARCHY, VALIDATION
+from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
 from longtail.steps.text import log_unread_label_texts, text_features
 from longtail.steps.trees import kept_label_graph, with_label_points
@@ -88,12 +88,14 @@ def train(
 
     labelled = with_label_points(fitted, run)  # with Gandalf, texts of labels behind the documents
     vectoriser, features = text_features(labelled, run)
-    network = fit_network(
-        labelled,
-        untrained_network(labelled, run),
-        network_tree(labelled, features, vectoriser, run),  # label features, label tree
-        run,
-    )
+    network_family = network_of(config)
+    if network_family is None:
+        network = pretrained_encoder(run)
+    else:  # label features, label tree, network
+        network = network_family.fit(
+            network_run(labelled, features, vectoriser, network_family, run)
+        )
+        current_group().leave()  # of several processes, the first one goes on alone
     features = combined_features(labelled, features, network, run)  # Φcat
     hints = partial(label_hints, labelled, network, run)
     inputs = feature_inputs(config)
@@ -177,12 +179,10 @@ def follow(
     run = _start(fitted, config, valid, parents, stages, device)
     labelled = with_label_points(fitted, run)
     no_features = document_features(replace(labelled, features=None), None, run.config)
-    fit_network(
-        labelled,
-        untrained_network(labelled, run),
-        network_tree(labelled, no_features, None, run),
-        run,
-    )
+    network_family = network_of(config)
+    if network_family is not None:
+        network_family.fit(network_run(labelled, no_features, None, network_family, run))
+        current_group().leave()
 
 
 def _start(

@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 from make_golden import MODELS, SETTINGS, _documents, unpack
 
 import longtail as lt
+from longtail.config.networks import loss_names
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
 from longtail.models.model_folder import load_model
@@ -27,7 +28,7 @@ from page_blocks import blocks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-NAMES = ("bce", "squared-hinge", "focal", "asymmetric", "decoupled-softmax")
+NAMES = loss_names()[:-1]  # without "custom"
 
 
 def cross_entropy(scores, targets, counted):

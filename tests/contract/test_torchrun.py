@@ -132,7 +132,7 @@ def test_a_method_without_a_network(files, fails, monkeypatch, tmp_path):
     def joined(device):
         yield Two(), device
 
-    monkeypatch.setattr("longtail.scale.ranks.joined", joined)
+    monkeypatch.setattr("longtail.scale.training.joined", joined)
     output = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "model")
     assert (
         output

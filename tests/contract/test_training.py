@@ -271,7 +271,7 @@ class TestSameBytes:
 
 class TestResume:
     def test_goes_on_where_it_stopped(self, run, files, model, tmp_path, monkeypatch, caplog):
-        real, calls = LevelProblems.solve_all, []
+        real, calls = LevelProblems.solve, []
 
         def stops_at_the_second(*arguments):
             calls.append(1)
@@ -279,10 +279,10 @@ class TestResume:
                 raise KeyboardInterrupt
             return real(*arguments)
 
-        monkeypatch.setattr(LevelProblems, "solve_all", stops_at_the_second)
+        monkeypatch.setattr(LevelProblems, "solve", stops_at_the_second)
         assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 130
         assert not (tmp_path / "m").exists()
-        monkeypatch.setattr(LevelProblems, "solve_all", real)
+        monkeypatch.setattr(LevelProblems, "solve", real)
         done = run("train", files / "train.jsonl", "-o", tmp_path / "m", "--resume")
         assert done.code == 0
         assert caplog.text.count("taken over") == 3  # features, tree and the first level

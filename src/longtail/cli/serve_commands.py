@@ -111,7 +111,7 @@ def serve(
 
         run_server(settings)
     else:
-        from longtail.server.workers import run_workers
+        from longtail.server.listening import run_workers
 
         raise typer.Exit(run_workers(settings))
 

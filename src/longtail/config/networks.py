@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -18,6 +20,7 @@ __all__ = [
     "Phases",
     "Recursive",
     "Training",
+    "loss_names",
 ]
 
 
@@ -31,6 +34,21 @@ ENCODER_KINDS: dict[str, Any] = {
     "cnn": "longtail.networks.encoders.kinds:Convolution",
     "lstm": "longtail.networks.encoders.kinds:Lstm",
 }
+
+
+def loss_names() -> tuple[str, ...]:
+    """Return what ``training.loss`` may be: the name of each module of ``networks/losses``, none of
+    which is imported here, as they need torch; and "custom".
+    """
+    folder = Path(__file__).parent.parent / "networks" / "losses"
+    modules = [module.name for module in iter_modules([str(folder)]) if module.name != "base"]
+    return (*(name.replace("_", "-") for name in sorted(modules)), "custom")
+
+
+if TYPE_CHECKING:
+    LossName = str
+else:
+    LossName = Literal[loss_names()]
 
 
 class Encoder(Stage, frozen=True):
@@ -367,7 +385,7 @@ class Training(Stage, frozen=True):
     """How a network is trained."""
 
     loss: Annotated[
-        Literal["bce", "squared-hinge", "focal", "asymmetric", "decoupled-softmax", "custom"],
+        LossName,
         Meta(description="loss of a network's scores; custom: the one given from Python as loss="),
     ] = "bce"
     epochs: Annotated[Count, Meta(description="passes over the documents")] = 10

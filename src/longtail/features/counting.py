@@ -213,12 +213,13 @@ def _gather(
     arena = np.empty(offsets[-1], np.uint8)
     firsts = accumulate((len(shard.facts) for shard in shards), initial=0)
 
-    def copy(first: int, shard: _Shard) -> None:
+    def copy(numbered: tuple[int, _Shard]) -> None:
+        first, shard = numbered
         ends = np.searchsorted(kept, [first, *(first + end for end in shard.ends)]).tolist()
         for block, (at, end) in zip(blocks, pairwise(ends), strict=True):
             string_order.copy_ranges(block.buffer, begins[at:end], offsets[at : end + 1], arena)
 
-    deque(pool.run(lambda item: copy(*item), zip(firsts, shards, strict=False)), maxlen=0)
+    deque(pool.run(copy, zip(firsts, shards, strict=False)), maxlen=0)
     return Strings(arena, offsets)
 
 

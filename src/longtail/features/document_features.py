@@ -36,11 +36,13 @@ def document_features(
         documents: texts, or documents with ready-made features.
         vectoriser: makes tf-idf rows of the texts; None where features are given, or there are
         none.
-        config: says whether rows of given features are scaled to length 1, and the length of
-        ``vectors``.
+        config: says whether rows of given features are scaled to length 1, the length of
+        ``vectors``, and whether these are read at all.
         vectors: an encoder's vectors, in place of the dense features that the documents bring.
         widths: sparse and dense columns in training, which the features must have.
     """
+    if config.features == "tfidf":
+        vectors = None
     if vectoriser is None and widths is not None and isinstance(documents, Dataset):
         documents = _as_in_training(documents, widths[0], vectors is not None)
     rows = _sparse_rows(documents, vectoriser, config)

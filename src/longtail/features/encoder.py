@@ -155,10 +155,12 @@ class Encoder(TextEncoder):
             # answer
             attention_mask = mask[:, None, None, :]  # (B, 1, 1, T)
         hidden = self._run(ids, attention_mask).hidden_states
-        pooled = {layer: self._pool(hidden[layer], mask) for layer in layers}
-        for layer in detached:
-            if layer in pooled:
-                pooled[layer] = pooled[layer].detach()
+        pooled = dict[int, Tensor]()
+        for layer in layers:
+            vectors = self._pool(hidden[layer], mask)
+            if layer in detached:
+                vectors = vectors.detach()
+            pooled[layer] = vectors
         return [pooled[layer] for layer in layers]
 
     def attentions(self, ids: Tensor, mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:

@@ -108,8 +108,8 @@ _RANKER_READS = {
 _NETWORKS = _Registry(
     "network",
     {
-        "encoder": "longtail.networks.encoder_family:EncoderFamily",
-        "label-vectors": "longtail.networks.encoder_family:LabelVectorsFamily",
+        "encoder": "longtail.networks.recursive_family:EncoderFamily",
+        "label-vectors": "longtail.networks.recursive_family:LabelVectorsFamily",
         "cascade": "longtail.networks.cascade_family:CascadeFamily",
         "attention": "longtail.networks.attention_family:AttentionFamily",
         "recursive": "longtail.networks.recursive_family:RecursiveFamily",

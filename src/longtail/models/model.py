@@ -121,7 +121,9 @@ class Model(RankingModel):
             raise UsageError(f"{self.config.method} has no network that ranks")
         wanted = members_k(k, len(self.labels))
         ranked, vectors = self.neural_ranker.search(_texts(documents), wanted, exclude)
-        features = self._combined(documents, vectors)
+        features = document_features(
+            documents, self.vectoriser, self.config, vectors, widths=self.facts.widths
+        )
         return ranked, self._mean_of_rankers(features, wanted, wanted, search, exclude)
 
     def _mean_of_rankers(
@@ -172,15 +174,16 @@ class Model(RankingModel):
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
         documents = self.readable(documents)
-        if self.network is None:
-            return document_features(
-                documents, self.vectoriser, self.config, widths=self.facts.widths
-            )
-        if not self.rankers:
-            raise UsageError(
-                "this model has a network alone, which reads texts, not features; see embed"
-            )
-        return self._combined(documents, self.network.embed(_texts(documents)))
+        vectors = None
+        if self.network is not None:
+            if not self.rankers:
+                raise UsageError(
+                    "this model has a network alone, which reads texts, not features; see embed"
+                )
+            vectors = self.network.embed(_texts(documents))
+        return document_features(
+            documents, self.vectoriser, self.config, vectors, widths=self.facts.widths
+        )
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
         """Return the network's (n, d) vectors of documents, Φ_dnn."""
@@ -190,15 +193,6 @@ class Model(RankingModel):
                 "train with a method that has one"
             )
         return self.network.embed(_texts(self.readable(documents)))
-
-    def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
-        """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no
-        columns.
-        """
-        widths = self.facts.widths
-        if self.config.features == "tfidf":
-            return document_features(documents, self.vectoriser, self.config, widths=widths)
-        return document_features(documents, self.vectoriser, self.config, vectors, widths=widths)
 
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to
@@ -213,7 +207,7 @@ class Model(RankingModel):
         if share < 1:
             raw = self._explain_linear(text, column)
         if self.neural_ranker is not None and share > 0:
-            from longtail.networks.occlusion import occlusions
+            from longtail.networks.ranker import occlusions
 
             network = occlusions(self.neural_ranker, text, column).step()
         vocabulary = Strings.of([])

@@ -40,7 +40,7 @@ from longtail.networks.heads.sharded_head import new_head
 from longtail.networks.heads.text_head import TextHead
 from longtail.networks.label_vectors import LabelVectors
 from longtail.networks.layout import scores_all_labels
-from longtail.networks.losses import Loss, NodeLoss, loss_named
+from longtail.networks.losses import Loss, loss_named
 from longtail.networks.merging import merged, merging_layers
 from longtail.networks.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.networks.training.stepper import adamw_groups
@@ -182,9 +182,9 @@ class CascadeXML(nn.Module):
             vector = self.dropouts[t](theta[t])
             # R^(t)(y): true (meta-)labels
             y, values = self.tables.cover(t, batch.positives, batch.values)
-            if self._scores_all(t) and isinstance(self.loss, NodeLoss):
+            if self._scores_all(t) and self.loss.by_node is not None:
                 # Σ_l L(p_l, y_l), l in all labels
-                losses.append(head.full_loss(vector, y, values, self.loss))
+                losses.append(head.full_loss(vector, y, values, self.loss.by_node))
                 sizes.append(y.new_full((len(y),), self.tables.widths[t]))
                 continue
             shortlist = self._shortlist(t, top, y, values)  # S^(t), eq. 3

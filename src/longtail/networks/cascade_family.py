@@ -118,12 +118,14 @@ class CascadeFamily(NetworkFamily):
             check_levels((*levels, "labels"), config.cascade)
 
     def check_processes(self, config: Config) -> None:
-        """Refuse classifiers of label words, phases, and encoders that are not shared."""
+        """Refuse classifiers of label words, phases, losses and encoders that are not shared."""
+        from longtail.networks.losses import loss_named
+
         if config.label_text.parts != ("free",) or config.phases.kind != "one":
             raise not_shared(config, "classifiers of label words or phases")
         last_level = config.cascade.last_level
-        if config.training.loss == "decoupled-softmax" and last_level != "shortlist":
-            problem = f"training.loss=decoupled-softmax with cascade.last_level={last_level}"
+        if loss_named(config.training.loss).has_normaliser and last_level != "shortlist":
+            problem = f"training.loss={config.training.loss} with cascade.last_level={last_level}"
             why = "its normaliser over all labels is not shared among processes"
             expected = "expected cascade.last_level=shortlist"
             raise UsageError(f"torchrun with {config.method}: found {problem}; {why}; {expected}")
@@ -172,10 +174,20 @@ class CascadeFamily(NetworkFamily):
         return tree
 
     def fit(self, run: NetworkRun) -> CascadeRanker:
-        """Train in one phase, or in two, each of which is a stage."""
-        from longtail.networks.cascade_fitting import fit_cascade
+        """Train in one phase, or in two; the weights are a stage per phase, and the training has
+        checkpoints.
+        """
+        from longtail.networks.cascade_fitting import CascadeTraining
 
-        return fit_cascade(run)
+        training = CascadeTraining(run)
+        phases = {
+            "one": training.in_one_phase,
+            "tied": training.tied,
+            "surrogate": training.surrogate,
+        }
+        ranker = phases[run.config.phases.kind]()
+        ranker.compose_label_head()  # from here on a label's words cost nothing
+        return ranker.freeze()
 
     def save(self, embedder: Any, folder: FolderWriter) -> None:
         """Write tree, merging layers, and the classifiers of each level."""

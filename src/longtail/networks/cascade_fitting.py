@@ -46,20 +46,9 @@ from longtail.steps.trees import label_graph_of
 from longtail.tree.cluster import build_tree
 from longtail.tree.tree import LabelTree
 
-__all__ = ["fit_cascade", "train_ranker"]
+__all__ = ["CascadeTraining", "train_ranker"]
 
 log = logging.getLogger("longtail")
-
-
-def fit_cascade(run: NetworkRun) -> CascadeRanker:
-    """Return the trained network; its weights are a stage per phase, and its training has
-    checkpoints.
-    """
-    training = _CascadeTraining(run)
-    train = {"one": training.in_one_phase, "tied": training.tied, "surrogate": training.surrogate}
-    ranker = train[run.config.phases.kind]()
-    ranker.compose_label_head()  # from here on a label's words cost nothing
-    return ranker.freeze()
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class _Words:
 
 
 @dataclass(frozen=True)
-class _CascadeTraining:
+class CascadeTraining:
     """The training of a network in one phase or in two."""
 
     run: NetworkRun
@@ -148,7 +137,7 @@ class _CascadeTraining:
         documents = Dataset(
             tree.coarsen(self.run.documents.label_matrix)[0], labels, self.run.documents.texts
         )
-        on_clusters = _CascadeTraining(replace(self.run, documents=documents, valid=None))
+        on_clusters = CascadeTraining(replace(self.run, documents=documents, valid=None))
         flat = LabelTree(np.arange(n_clusters, dtype=np.int32), ())
         on_clusters._trained(on_clusters._ranker(flat, config), "network-0", 0, config)
 
@@ -176,14 +165,13 @@ class _CascadeTraining:
         before.
         """
         run = self.run
-
-        def make() -> dict[str, np.ndarray]:
-            checkpoints = run.checkpoints(number)
-            train_ranker(ranker, run.documents, run.tokens, config, run.valid, checkpoints)
-            return ranker.network.to_arrays()
-
         with logged_stage(stage) as note:
-            arrays = run.work.together(stage, make, run.inputs)
+            arrays = run.work.joint_stage(stage, run.inputs)
+            if arrays is None:
+                checkpoints = run.checkpoints(number)
+                train_ranker(ranker, run.documents, run.tokens, config, run.valid, checkpoints)
+                weights = ranker.network.to_arrays()
+                arrays = run.work.keep_joint_stage(stage, weights, run.inputs)
             group = current_group()
             if group.size > 1 and group.is_first:
                 trained = self._in_one_process(ranker.tree, config)

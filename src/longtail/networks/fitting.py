@@ -31,7 +31,6 @@ from longtail.steps.inputs import (
     Inputs,
     settings_in,
 )
-from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
 from longtail.steps.text import text_inputs
 from longtail.steps.trees import label_trees, point_inputs, tree_inputs
@@ -47,12 +46,11 @@ __all__ = [
     "combined_features",
     "encoder_hash",
     "feature_inputs",
-    "fit_network",
     "kept_network",
     "label_hints",
     "network_inputs",
-    "network_tree",
-    "untrained_network",
+    "network_run",
+    "pretrained_encoder",
     "with_levels",
 ]
 
@@ -84,54 +82,70 @@ class Untrained(NamedTuple):
     tokens: Tokens
 
 
-def network_tree(
-    documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run
-) -> LabelTree | None:
-    """Return the label tree that the network is trained on; None for methods without a network."""
-    family = network_of(run.config)
-    if family is None:
+def network_run(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    family: NetworkFamily,
+    run: Run,
+) -> NetworkRun:
+    """Return what a network is trained on: its encoder, the tokens of the documents, and a label
+    tree.
+
+    Args:
+        documents: to train on.
+        features: of the documents, for the label tree.
+        vectoriser: of these features; None without text features.
+        family: of the network.
+        run: settings, stages and validation data.
+    """
+    from longtail.networks.losses import loss_of
+
+    config = run.config
+    untrained = _untrained(documents, run)
+    tree = _network_tree(documents, features, vectoriser, family, run)
+    loss = None
+    if run.loss is not None:
+        loss = loss_of(run.loss)
+    return NetworkRun(
+        documents,
+        untrained.embedder,
+        untrained.tokens,
+        tree,
+        config,
+        run.work,
+        valid=with_known_labels(run.valid, documents.labels),
+        loss=loss,
+        inputs=network_inputs(config, family),
+    )
+
+
+def pretrained_encoder(run: Run) -> Embedder | None:
+    """Return the pretrained encoder of a method without a network, ready for use; None if the
+    features do not want one.
+    """
+    if not uses_encoder(run.config):
         return None
+    from longtail.networks.embedder import pretrained_embedder
+
+    precision = run.config.training.precision
+    return pretrained_embedder(run.config.encoder, precision, run.device).freeze()
+
+
+def _network_tree(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    family: NetworkFamily,
+    run: Run,
+) -> LabelTree:
+    """Return the label tree that the network is trained on."""
     levels = with_levels(run.config, documents.n_labels)
     seeds = {"tree-network": run.config.seed}
     inputs = _network_tree_inputs(run.config, family)
     run = run._replace(config=levels)
     [tree] = label_trees(documents, features, vectoriser, run, seeds, inputs)
     return tree
-
-
-def fit_network(
-    documents: Dataset,
-    untrained: Untrained | None,
-    tree: LabelTree | None,
-    run: Run,
-) -> Embedder | None:
-    """Return the network of the method, ready for use, or the pretrained encoder if the features
-    want one.
-
-    With several processes, all but the first one leave after its training.
-    """
-    config = run.config
-    if not uses_encoder(config):
-        return None
-    family = network_of(config)
-    if family is None or untrained is None or tree is None:
-        from longtail.networks.embedder import pretrained_embedder
-
-        precision = config.training.precision
-        return pretrained_embedder(config.encoder, precision, run.device).freeze()
-    from longtail.networks.losses import loss_of
-
-    embedder, tokens = untrained
-    measured = with_known_labels(run.valid, documents.labels)
-    loss = None
-    if run.loss is not None:
-        loss = loss_of(run.loss)
-    inputs = network_inputs(config, family)
-    network = family.fit(
-        NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss, inputs)
-    )
-    current_group().leave()
-    return network
 
 
 def _network_tree_inputs(config: Config, family: NetworkFamily) -> Inputs:
@@ -157,13 +171,10 @@ def with_levels(config: Config, n_labels: int) -> Config:
     return replace_settings(config, tree=family.tree_settings(config, n_labels))
 
 
-def untrained_network(documents: Dataset, run: Run) -> Untrained | None:
-    """Return the encoder before training, and the tokens of the documents; None for methods without
-    a network.
+def _untrained(documents: Dataset, run: Run) -> Untrained:
+    """Return the encoder before training, and the tokens of the documents.
 
     A bad file of word vectors is found here, before a label tree is built."""
-    if network_of(run.config) is None:
-        return None
     from longtail.networks.device import choose_device
     from longtail.networks.embedder import Embedder, LastLayer
     from longtail.networks.network_folder import first_encoder, tokeniser_for

@@ -99,11 +99,12 @@ class Resolution(LastLayer):
         m = self.shortlist(batch)
         _, p = self.scores(batch.ids, batch.mask, m.nodes)
         counted = m.counted(p)
-        if isinstance(self.loss, NodeLoss):
+        loss = self.loss.by_node
+        if loss is not None:
             positive, negative = self._relevances(
-                self.loss, m.targets, batch.values.sum(1, keepdim=True)
+                loss, m.targets, batch.values.sum(1, keepdim=True)
             )
-            total = self.loss.weighted(p, positive, negative, counted)
+            total = loss.weighted(p, positive, negative, counted)
         else:
             total = self.loss.value(p, m.targets.clamp(max=1), counted)
         return {f"level {self.level + 1}": (total / counted.sum(1)).mean()}

@@ -1,5 +1,6 @@
-"""XR-Transformer and X-Transformer as a family of networks: an encoder is tuned on one level of a
-label tree after the other, and its vectors alone are kept.
+"""Networks of which an encoder's vectors alone are kept: a pretrained encoder as it is, that of a
+ranking network without its classifiers, and XR-Transformer and X-Transformer, which tune it on one
+level of a label tree after the other.
 
 The network of a level is in ``recursive.py``, the training in ``recursive_fitting.py``."""
 
@@ -12,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 from longtail.config import Config
 from longtail.errors import ConfigError, UsageError
 from longtail.features.encoder_folder import EncoderShape
-from longtail.networks.base import NetworkPlan, NetworkRun, classifiers_space, not_shared
-from longtail.networks.encoder_family import EncoderFamily
+from longtail.methods import encoder_of, network_of
+from longtail.networks.base import (
+    NetworkFamily,
+    NetworkPlan,
+    NetworkRun,
+    classifiers_space,
+    not_shared,
+)
 from longtail.networks.layout import (
     MANY_LABELS,
     cluster_widths,
@@ -25,10 +32,84 @@ from longtail.networks.layout import (
 from longtail.steps.inputs import Inputs, settings_in
 
 if TYPE_CHECKING:
+    import torch
+
+    from longtail.features.text_encoder import TextEncoder
+    from longtail.features.tokens import Tokeniser
     from longtail.forecast.sizes import DataSizes
     from longtail.networks.embedder import Embedder
+    from longtail.store import Folder, FolderWriter
 
-__all__ = ["RecursiveFamily", "resolution_widths", "tuned_levels"]
+__all__ = [
+    "EncoderFamily",
+    "LabelVectorsFamily",
+    "RecursiveFamily",
+    "resolution_widths",
+    "tuned_levels",
+]
+
+
+class EncoderFamily(NetworkFamily):
+    """An encoder as it is, whose last layer's vector is the document's."""
+
+    name = "encoder"
+    reads = frozenset({"encoder", "training.precision"})
+
+    def check(self, config: Config) -> None:
+        """Refuse encoders that are not pretrained."""
+        if encoder_of(config).reads_words:
+            what = config.method
+            if network_of(config) is None:
+                what = f"{config.method} with features={config.features}"
+            problem = f"encoder.kind: found {config.encoder.kind} with {what}"
+            raise ConfigError(f"{problem}; expected transformer")
+
+    def fit(self, run: NetworkRun) -> Embedder:
+        """Return the encoder, untrained."""
+        return run.embedder.freeze()
+
+    def load(
+        self,
+        folder: Folder,
+        config: Config,
+        tokeniser: Tokeniser,
+        encoder: TextEncoder,
+        device: torch.device,
+    ) -> Embedder:
+        """Return the encoder: a model folder has nothing beside it."""
+        from longtail.networks.embedder import Embedder, LastLayer
+
+        network = LastLayer(encoder).to(device)
+        return Embedder(tokeniser, network, config.training.precision).freeze()
+
+    def plan(self, shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
+        """Return the plan of an encoder that only gives its vectors."""
+        return NetworkPlan(tree=(), width=shape.width, passes=1)
+
+
+class LabelVectorsFamily(EncoderFamily):
+    """An encoder whose vectors are made of the layers that the classifiers of labels read."""
+
+    name = "label-vectors"
+
+    def save(self, embedder: Any, folder: FolderWriter) -> None:
+        """Write which layers are read, and the map that merges them."""
+        from longtail.networks.label_vectors import save_label_vectors
+
+        save_label_vectors(embedder, folder)
+
+    def load(
+        self,
+        folder: Folder,
+        config: Config,
+        tokeniser: Tokeniser,
+        encoder: TextEncoder,
+        device: torch.device,
+    ) -> Embedder:
+        """Read the same."""
+        from longtail.networks.label_vectors import load_label_vectors
+
+        return load_label_vectors(folder, config, tokeniser, encoder, device)
 
 
 class RecursiveFamily(EncoderFamily):
@@ -60,9 +141,9 @@ class RecursiveFamily(EncoderFamily):
         """Refuse a function where nodes have weights, which no function is given."""
         if not config.recursive.cost_sensitive:
             return
-        from longtail.networks.losses import NodeLoss
+        from longtail.networks.losses import loss_of
 
-        if not isinstance(loss, NodeLoss):
+        if loss_of(loss).by_node is None:
             problem = "recursive.cost_sensitive: found true with a function as loss"
             why = "which is given no weights"
             raise UsageError(

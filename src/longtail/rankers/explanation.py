@@ -1,7 +1,7 @@
 """Why a label: the contribution of each feature to the margin of every node on the way from the
 root to it.
 
-The effect of leaving a word out on the score of a network (:mod:`longtail.networks.occlusion`) is a
+The effect of leaving a word out on the score of a network (:mod:`longtail.networks.ranker`) is a
 step of its own kind."""
 
 from __future__ import annotations

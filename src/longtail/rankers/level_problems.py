@@ -98,8 +98,12 @@ class LevelProblems:
         """Return the first and the last (exclusive) parent of each shard."""
         return list(pairwise(cut_parents(self.offsets, self.ranker.shard_labels).tolist()))
 
-    def solve(self, parents: tuple[int, int]) -> Chunks:
-        """Return the weights of the children of the parents from the first to before the last."""
+    def solve(self, parents: tuple[int, int] | None = None) -> Chunks:
+        """Return the weights of the children of the parents from the first to before the last;
+        None: of all.
+        """
+        if parents is None:
+            parents = self.all_parents
         offsets = self.offsets[parents[0] : parents[1] + 1]
         with reporting.stage(self.name, total=int(offsets[-1] - offsets[0]), unit="nodes"):
             return Chunks.build(
@@ -108,10 +112,6 @@ class LevelProblems:
                 *self.features.widths,
                 self.ranker.weights,
             )
-
-    def solve_all(self) -> Chunks:
-        """Return the weights of all nodes."""
-        return self.solve(self.all_parents)
 
     @property
     def all_parents(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -272,18 +273,15 @@ def _train(ends: tuple[int, int], here: _Here | None, *leaves: Any) -> TrainedSp
     """Train the spans from the first to before the last; ``here`` is None in other processes."""
     arguments = _Arguments(*map(_aligned, leaves))
     group = int(arguments.groups[ends[0]])
+    borrowed: AbstractContextManager[NodeDocuments]
     if here is None or here.users[group] < 2:
-        return _trained(ends, _prepared(arguments, 0, 0), arguments)
-    first, last = arguments.document_pointers[group : group + 2].tolist()
-    prepared = partial(_prepared, arguments, first, last)
-    with here.shared.borrowed(group, int(here.users[group]), prepared) as documents:
-        return _trained(ends, documents, arguments)
-
-
-def _trained(
-    ends: tuple[int, int], documents: NodeDocuments, arguments: _Arguments
-) -> TrainedSpans:
-    return train_spans(ends, documents, arguments.spans, arguments.data, arguments.settings)
+        borrowed = nullcontext(_prepared(arguments, 0, 0))
+    else:
+        first, last = arguments.document_pointers[group : group + 2].tolist()
+        prepare_group = partial(_prepared, arguments, first, last)
+        borrowed = here.shared.borrowed(group, int(here.users[group]), prepare_group)
+    with borrowed as documents:
+        return train_spans(ends, documents, arguments.spans, arguments.data, arguments.settings)
 
 
 def _prepared(arguments: _Arguments, first: int, last: int) -> NodeDocuments:

@@ -389,7 +389,7 @@ def fit_ranker(
             if settings.shard_labels and level == tree.n_levels - 1:
                 levels.append(fit_shards(problems_below(), name, work, inputs))
             else:
-                arrays = work.arrays(name, lambda: problems_below().solve_all().to_arrays(), inputs)
+                arrays = work.arrays(name, lambda: problems_below().solve().to_arrays(), inputs)
                 levels.append(Chunks.from_arrays(arrays))
             log_fact(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
     return TreeRanker(tree, tuple(levels), settings.bias)

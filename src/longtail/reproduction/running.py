@@ -23,11 +23,15 @@ from longtail.methods import METHODS, ranks_alone, uses_encoder
 from longtail.models.model_folder import load_model
 from longtail.reproduction.experiments import Experiment, Member, experiment
 from longtail.reproduction.published import Documents, read_documents
-from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared, fused
-from longtail.reproduction.run_state import (
+from longtail.reproduction.results import (
+    ENSEMBLE,
+    Measure,
+    Result,
     RunFolder,
     comparable_settings,
+    compared,
     data_hash,
+    fused,
     refuse_file,
     write_json,
 )

@@ -1,7 +1,8 @@
 """The group of processes that train one network together, as each of them sees it.
 
-With one process, the usual case, nothing is exchanged. `scale/ranks.py` joins those that torchrun
-has started. torch is imported inside of functions, as stages of linear methods pass here, too."""
+With one process, the usual case, nothing is exchanged. `scale/training.py` joins those that
+torchrun has started. torch is imported inside of functions, as stages of linear methods pass here,
+too."""
 
 from __future__ import annotations
 

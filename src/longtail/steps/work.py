@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -117,26 +118,33 @@ class Work:
             self.held[name] = arrays
         return arrays
 
-    def together(
-        self, name: str, make: Callable[[], Arrays], inputs: Inputs = EVERYTHING
-    ) -> Arrays:
-        """Return the arrays of a stage that all ranks make at once, whole at the first one, which
-        keeps them.
+    def joint_stage(self, name: str, inputs: Inputs = EVERYTHING) -> Arrays | None:
+        """Return the arrays of a stage that all ranks make at once; None if it is to be made.
 
         With several ranks they are memory-mapped, so that each can take what is its own.
         """
         group = current_group()
         stages = self.stages
-        if group.size == 1 or stages is None:
-            return self.arrays(name, make, inputs)
         stage = StageAddress(name, self.key(inputs))
-        folder = lookup_by_first(group, lambda: stages.get(*stage))
+        if group.size == 1 or stages is None:
+            return self._stored(stage)
+        folder = lookup_by_first(group, partial(stages.get, *stage))
         if folder is None:
-            arrays = make()
-            if group.is_first:
-                self._kept(stage, arrays)
-            group.barrier()
-            folder = stages.get(*stage)
+            return None
+        return folder.arrays(_FILE)
+
+    def keep_joint_stage(self, name: str, arrays: Arrays, inputs: Inputs = EVERYTHING) -> Arrays:
+        """Keep the arrays of a stage that all ranks have made at once, whole at the first one, and
+        return them as :meth:`joint_stage` does.
+        """
+        group = current_group()
+        stage = StageAddress(name, self.key(inputs))
+        if group.is_first:
+            self._kept(stage, arrays)
+        if group.size == 1 or self.stages is None:
+            return arrays
+        group.barrier()
+        folder = self.stages.get(*stage)
         assert folder is not None  # it was made just now
         return folder.arrays(_FILE)
 

@@ -37,6 +37,8 @@ JSON_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 _MAX_NAME_BYTES = 1024
 _END = b'"\n}\n'  # what follows the seal
 _SEAL = slice(-len(_END) - 64, -len(_END))
+_REFUSED_PARTS = frozenset({"", ".", ".."})  # of a path
+_REFUSED_CHARACTERS = re.compile(r"[\\:\x00-\x1f\x7f]")
 _BEGINNING = re.compile(rb'\{\s*"format":\s*\d+,\s*"producer":\s*"longtail ')
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -102,9 +104,9 @@ def check_name(name: str) -> None:
     """Raise ValueError unless ``name`` is a plain relative path that means the same file on every
     system.
     """
-    if any(part in ("", ".", "..") for part in name.split("/")):
+    if not _REFUSED_PARTS.isdisjoint(name.split("/")):
         raise ValueError(f"'{name}' is not a plain relative path")
-    if any(c in "\\:\x7f" or c < " " for c in name):
+    if _REFUSED_CHARACTERS.search(name):
         raise ValueError(f"'{name}' has a backslash, colon or control character in it")
     # a lone surrogate raises UnicodeEncodeError, a ValueError too
     if len(name.encode()) > _MAX_NAME_BYTES:

@@ -100,7 +100,9 @@ def array_pieces(
     """Yield the bytes of a safetensors file piece by piece; contiguous little-endian arrays are not
     copied.
     """
-    little = {name: np.asarray(array, dtype=_known(name, array)) for name, array in arrays.items()}
+    little = dict[str, np.ndarray]()
+    for name, array in arrays.items():
+        little[name] = np.asarray(array, dtype=_known(name, array))
     names = sorted(little, key=lambda name: (-_RANKS[little[name].dtype], name))
     yield _encode_header({name: little[name] for name in names}, metadata)
     for name in names:

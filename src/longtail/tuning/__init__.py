@@ -1,10 +1,9 @@
-"""The search for better settings: which ones (space), the trials so far (journal), one trial
-(trials), the search.
+"""The search for better settings: which ones (space), the trials and their journal (trials), the
+search.
 """
 
 from __future__ import annotations
 
-from longtail.tuning.journal import BEST, Trial, check_study_folder
 from longtail.tuning.search import Tuning, tune
 from longtail.tuning.space import (
     Choice,
@@ -14,6 +13,7 @@ from longtail.tuning.space import (
     parse_dimension,
     read_space,
 )
+from longtail.tuning.trials import BEST, Trial, check_study_folder
 
 __all__ = [
     "BEST",

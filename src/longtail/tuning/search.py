@@ -23,9 +23,17 @@ from longtail.errors import LongtailError, MissingExtra, UsageError, unknown_nam
 from longtail.kernels import pool
 from longtail.methods import method_toml
 from longtail.metrics.evaluation import NAMES
-from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.space import Dimension, Range, check_space, default_space
-from longtail.tuning.trials import SharedStages, TrialConfigs, TrialRun
+from longtail.tuning.trials import (
+    BEST,
+    Journal,
+    SharedStages,
+    Study,
+    Trial,
+    TrialConfigs,
+    TrialRun,
+    check_study_folder,
+)
 
 __all__ = ["TuneKeywords", "TuneOptions", "Tuning", "tune"]
 

@@ -21,7 +21,7 @@ from longtail.networks import cascade_fitting, fitting
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.cascade import CascadeXML
-from longtail.networks.cascade_fitting import fit_cascade
+from longtail.networks.cascade_family import CascadeFamily
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.encoders.word_encoder import make_word_encoder
 from longtail.networks.heads.head import Head
@@ -83,7 +83,8 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
         tokeniser, LastLayer(first_encoder(tokeniser, tokens, config.encoder, 0)), "float32"
     )
     with pool.threads(1):
-        ranker = fit_cascade(NetworkRun(documents, embedder, tokens, tree, config, Work()))
+        run = NetworkRun(documents, embedder, tokens, tree, config, Work())
+        ranker = CascadeFamily().fit(run)
     return SimpleNamespace(
         ranker=ranker, phases=phases, documents=documents, tokens=tokens, tokeniser=tokeniser
     )

@@ -19,11 +19,12 @@ from test_recursive import label_matrix  # noqa: E402
 
 from head_scenarios import positives  # noqa: E402
 from longtail.config import Cascade, Recursive, Training  # noqa: E402
+from longtail.config.networks import loss_names  # noqa: E402
 from longtail.errors import UsageError  # noqa: E402
 from longtail.networks.cascade import CascadeXML  # noqa: E402
 from longtail.networks.heads import updates  # noqa: E402
-from longtail.networks.heads.full_head import Targets  # noqa: E402
 from longtail.networks.heads.head import Head  # noqa: E402
+from longtail.networks.heads.row_training import Targets  # noqa: E402
 from longtail.networks.losses import (  # noqa: E402
     Asymmetric,
     BinaryCrossEntropy,
@@ -57,6 +58,13 @@ LOSSES = {
     "decoupled-softmax": DecoupledSoftmax(),
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
+
+
+def test_every_named_loss_is_checked_here():
+    *names, custom = loss_names()
+    assert custom == "custom"
+    assert [type(loss_named(name)) for name in names] == [type(LOSSES[name]) for name in names]
+    assert [loss_named(name).name for name in names] == names
 
 
 @pytest.fixture
@@ -295,7 +303,7 @@ class TestLevels:
                 torch.testing.assert_close(custom, hinge, rtol=1e-4, atol=1e-5)
 
     def test_setting_chooses_the_loss(self):
-        for name in ("bce", "squared-hinge", "focal", "asymmetric", "decoupled-softmax", "custom"):
+        for name in loss_names():
             training = Training(loss=name)
             cascade = Cascade(layers=LAYERS, shortlist=(2, 2))
             assert CascadeXML(tiny_encoder(), TREE, cascade, training, seed=0).loss.name == name

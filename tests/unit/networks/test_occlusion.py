@@ -21,8 +21,7 @@ from longtail.data.strings import Strings
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
 from longtail.networks.cascade import CascadeXML
-from longtail.networks.occlusion import MOST_WORDS, occlusions
-from longtail.networks.ranker import NeuralRanker
+from longtail.networks.ranker import MOST_WORDS, NeuralRanker, occlusions
 from longtail.rankers.explanation import Contribution, Explanation, RawExplanation, Step
 from longtail.search.calibration import Calibration
 from longtail.tree.tree import LabelTree

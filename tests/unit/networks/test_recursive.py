@@ -409,7 +409,7 @@ class TestFirstRows:
             problems = LevelProblems.of(
                 Features.of(vectors), levels, TREE, above, ranker, Search(), 7
             )
-            above.append(problems.solve_all())
+            above.append(problems.solve())
             expected = node_weights(above[-1], ranker.bias)
             np.testing.assert_array_equal(weights, expected[0])
             np.testing.assert_allclose(bias, expected[1], rtol=1e-6)

@@ -38,7 +38,7 @@ from longtail.networks.encoders.kinds import WordEncoderKind
 from longtail.networks.encoders.word_encoder import WordEncoder
 from longtail.networks.ranker import NeuralRanker
 from longtail.pipeline import train
-from longtail.scale.ranks import check_method
+from longtail.scale.training import check_method
 from longtail.store import Stages
 from longtail.tree.tree import LabelTree
 from longtail.tuning.space import default_space

@@ -187,9 +187,7 @@ def test_costs_and_negatives_of_each_level_are_those_of_training_level_by_level(
         own = replace(
             base, cost_positive=cost_positive, cost_negative=cost_negative, negatives=negatives[level]
         )  # fmt: skip
-        levels.append(
-            LevelProblems.of(features, relevance, TREE, levels, own, search, 0).solve_all()
-        )
+        levels.append(LevelProblems.of(features, relevance, TREE, levels, own, search, 0).solve())
     for own, other in zip(fitted.levels, levels, strict=True):
         assert all(
             other.to_arrays()[name].tobytes() == array.tobytes()
@@ -255,9 +253,7 @@ def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
     features, label_matrix = documents()
     far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
     above = [
-        LevelProblems.of(
-            features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0
-        ).solve_all()
+        LevelProblems.of(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0).solve()
     ]
     man = Ranker(negatives="man")
     sent = level_problems._parents(

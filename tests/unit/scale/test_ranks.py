@@ -37,7 +37,7 @@ from longtail.networks.training.schedule import Schedule
 from longtail.networks.training.stepper import Stepper
 from longtail.reporting import listening
 from longtail.run_log import RunLog
-from longtail.scale.ranks import (
+from longtail.scale.training import (
     LostRanks,
     TorchProcessGroup,
     check_method,
@@ -520,10 +520,11 @@ def test_stages_are_made_by_the_first_rank(tmp_path):
         )
         work, made = Work(stages), []
         arrays = work.arrays("features", lambda: made.append(1) or {"a": np.arange(3)})
-        both = work.together(
-            "network",
-            lambda: made.append(2) or {"b": np.arange(4) if group.is_first else np.zeros(0)},
-        )
+        both = work.joint_stage("network")
+        if both is None:
+            made.append(2)
+            arrays_of_rank = {"b": np.arange(4) if group.is_first else np.zeros(0)}
+            both = work.keep_joint_stage("network", arrays_of_rank)
         group.barrier()
         return {"a": arrays["a"], "b": both["b"], "made": np.array(made)}
 

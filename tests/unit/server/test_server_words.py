@@ -15,10 +15,10 @@ from longtail.config import Config, TfIdf
 from longtail.data.labels import Label, Labels
 from longtail.models.model import Model
 from longtail.rankers.explanation import Contribution, Explanation, Step
-from longtail.server.highlights import highlights
 from longtail.server.label_neighbours import LabelSearch
 from longtail.server.label_path import _network_levels
 from longtail.server.problem_details import Refusal
+from longtail.server.service import highlights
 from longtail.server.telemetry import RecentLatency
 from longtail.tree.tree import LabelTree
 

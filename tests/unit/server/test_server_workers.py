@@ -13,9 +13,9 @@ pytest.importorskip("prometheus_client", reason="needs longtail[server]")
 
 import itertools
 
-from longtail.server import workers
+from longtail.server import listening
+from longtail.server.listening import _Supervisor, _Worker
 from longtail.server.settings import ServerSettings
-from longtail.server.workers import _Supervisor, _Worker
 
 
 class Pipe:
@@ -42,7 +42,7 @@ def worker(pid, *messages, exitcode=None):
 @pytest.fixture
 def supervisor(monkeypatch, tmp_path):
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    monkeypatch.setattr(workers, "print_address", lambda settings, port: None)
+    monkeypatch.setattr(listening, "print_address", lambda settings, port: None)
     return _Supervisor(ServerSettings(Path("model"), workers=2), None)
 
 
@@ -65,7 +65,7 @@ def test_a_reload_reaches_a_worker_that_was_starting(supervisor, monkeypatch):
 
 def test_pauses_grow_until_a_worker_is_ready(supervisor, monkeypatch):
     now = 0.0
-    monkeypatch.setattr(workers.time, "monotonic", lambda: now)
+    monkeypatch.setattr(listening.time, "monotonic", lambda: now)
     started = []
 
     def start(failures=0):

@@ -136,8 +136,16 @@ class Recorder:
 
     def patch(self, monkeypatch):
         """Note all stages that are made from here on."""
-        for name in ("arrays", "together", "each"):
+        for name in ("arrays", "each"):
             monkeypatch.setattr(Work, name, self._noting(getattr(Work, name)))
+        monkeypatch.setattr(Work, "joint_stage", self._beginning(Work.joint_stage))
+        monkeypatch.setattr(Work, "keep_joint_stage", self._ending(Work.keep_joint_stage))
+
+    def _declare(self, name, inputs):
+        self.inputs[name] = inputs
+        self.reads.setdefault(name, set())
+        if self._making and not inputs <= self.inputs[self._making[-1]]:
+            self.problems.append(f"{self._making[-1]} is made from {name}")
 
     def _noting(self, method):
         def noted(work, name, make, *arguments, **options):
@@ -145,16 +153,34 @@ class Recorder:
             if inputs is None:
                 declared = [argument for argument in arguments if isinstance(argument, frozenset)]
                 inputs = declared[0] if declared else EVERYTHING
-            self.inputs[name] = inputs
-            self.reads.setdefault(name, set())
-            if self._making and not inputs <= self.inputs[self._making[-1]]:
-                self.problems.append(f"{self._making[-1]} is made from {name}")
+            self._declare(name, inputs)
 
             def made(*items):
                 with self._stage(name):
                     return make(*items)
 
             return method(work, name, made, *arguments, **options)
+
+        return noted
+
+    def _beginning(self, method):
+        """A joint stage is being made from where it is not found until it is kept."""
+
+        def noted(work, name, inputs=EVERYTHING):
+            self._declare(name, inputs)
+            arrays = method(work, name, inputs)
+            if arrays is None:
+                self._making.append(name)
+            return arrays
+
+        return noted
+
+    def _ending(self, method):
+        def noted(work, name, arrays, inputs=EVERYTHING):
+            assert self._making.pop() == name
+            if inputs != self.inputs[name]:
+                self.problems.append(f"{name} is kept under another key than it is looked for")
+            return method(work, name, arrays, inputs)
 
         return noted
 

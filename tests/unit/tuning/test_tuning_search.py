@@ -22,10 +22,10 @@ from longtail.evaluation import evaluate_model
 from longtail.methods import configure
 from longtail.pipeline import train
 from longtail.store import open_folder, write_folder
-from longtail.tuning import journal as journal_module
 from longtail.tuning import search, trials, tune
-from longtail.tuning.journal import Journal, Trial
+from longtail.tuning import trials as trials_module
 from longtail.tuning.space import parse_dimension
+from longtail.tuning.trials import Journal, Trial
 
 pytest.importorskip("optuna")
 
@@ -317,7 +317,7 @@ class TestFailures:
             calls.append(1)
             if len(calls) == 2:
                 if journal_fails:
-                    patch.setattr(journal_module, "append_line", full)
+                    patch.setattr(trials_module, "append_line", full)
                 full()
             return real(*arguments, **options)
 

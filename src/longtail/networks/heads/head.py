@@ -2,8 +2,8 @@
 
 `scores` and `full_loss` are differentiable in x alone; `gathered` returns rows for other modules to
 compute with. The backward pass leaves a record with the head, and `step` turns the records of a
-batch into one optimiser step, in place, on the rows they touch (`records.py`, by the formulas of
-`updates.py`)."""
+batch into one optimiser step, in place, on the rows they touch (`row_training.py`, by the formulas
+of `updates.py`)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,19 @@ from torch.autograd.function import once_differentiable
 
 from longtail.config import Training
 from longtail.errors import ModelFolderError
-from longtail.networks.heads import full_head
-from longtail.networks.heads.full_head import Targets
 from longtail.networks.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.networks.heads.random_rows import draw_xavier
-from longtail.networks.heads.records import LossRecord, Record, RowGradients, update_by
+from longtail.networks.heads.row_training import (
+    CandidateScores,
+    FullLosses,
+    FullScores,
+    Record,
+    RowGradients,
+    Targets,
+    losses_and_gradient,
+    node_chunks,
+    with_normaliser,
+)
 from longtail.networks.heads.updates import (
     BETA1,
     EPSILON,
@@ -106,7 +114,7 @@ class Head(torch.nn.Module):
         self._state_names = tuple(state)
         for name, tensor in state.items():
             self.register_buffer(name, tensor)
-        self._records: list[Record | LossRecord | RowGradients] = []
+        self._records: list[Record] = []
 
     def drop_optimiser_state(self) -> None:
         """Drop the optimiser's state: the head is trained."""
@@ -197,9 +205,16 @@ class Head(torch.nn.Module):
         """
         records = self._records
         self._records = []
-        if records:
-            with as_written(self.weight):
-                update_by(replace(self.rows, beta1=beta1), records, lr, seed)
+        if not records:
+            return
+        kinds = {record.kind for record in records}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"records of one step: found {' and '.join(sorted(kinds))}; "
+                "expected one kind in a batch"
+            )
+        with as_written(self.weight):
+            records[0].update(replace(self.rows, beta1=beta1), records, lr, seed)
 
     def forget(self) -> None:
         """Drop the records of a batch that is not to be learnt from."""
@@ -211,8 +226,17 @@ class Head(torch.nn.Module):
         each, best first.
         """
         operand = _operand(x, self, self._multiplies_in_half(x), True)
+        top = torch.empty(len(x), 0, dtype=self.bias.dtype, device=x.device)
+        nodes = torch.empty(len(x), 0, dtype=torch.int64, device=x.device)
         with as_written(operand):
-            return full_head.best(self.rows, operand, k)
+            for chunk in node_chunks(self.weight, len(x)):
+                logits = product(operand, self.weight[chunk].T).add_(self.bias[chunk])
+                best_logits, columns = logits.topk(min(k, logits.shape[1]), 1)
+                top = torch.cat([top, best_logits], 1)
+                nodes = torch.cat([nodes, columns + chunk.start], 1)
+                top, order = top.topk(min(k, top.shape[1]), 1)
+                nodes = nodes.gather(1, order)
+        return top, nodes.to(torch.int32)
 
     @torch.no_grad()
     def set_rows(
@@ -287,7 +311,7 @@ class Head(torch.nn.Module):
             return torch.zeros((), requires_grad=True)
         return None
 
-    def _record(self, record: Record | LossRecord | RowGradients) -> None:
+    def _record(self, record: Record) -> None:
         self._records.append(record)
 
 
@@ -316,7 +340,10 @@ class _Scores(torch.autograd.Function):
         head = ctx.head
         candidates = ctx.candidates
         if ctx.records:
-            head._record(Record(ctx.x, candidates, gradients))
+            if candidates is None:
+                head._record(FullScores(ctx.x, gradients))
+            else:
+                head._record(CandidateScores(ctx.x, candidates, gradients))
         if not ctx.needs_input_grad[0]:
             return None, None, None, None, None
         with as_written(gradients):
@@ -336,15 +363,15 @@ class _FullLosses(torch.autograd.Function):
         ctx.records = anchor is not None
         ctx.dtype = x.dtype
         ctx.x = _operand(x.detach(), head, half, True)
-        ctx.targets = full_head.with_normaliser(head.rows, ctx.x, targets)
-        losses, ctx.gradient = full_head.losses_and_gradient(head.rows, ctx.x, ctx.targets)
+        ctx.targets = with_normaliser(head.rows, ctx.x, targets)
+        losses, ctx.gradient = losses_and_gradient(head.rows, ctx.x, ctx.targets)
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, None, None, None, None]:
         if ctx.records:
-            ctx.head._record(LossRecord(ctx.x, ctx.targets, scale))
+            ctx.head._record(FullLosses(ctx.x, ctx.targets, scale))
         return (ctx.gradient * scale[:, None]).to(ctx.dtype), None, None, None, None
 
 

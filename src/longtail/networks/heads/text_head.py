@@ -18,11 +18,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from longtail.errors import ModelFolderError
-from longtail.networks.heads import full_head
-from longtail.networks.heads.full_head import Targets
 from longtail.networks.heads.gathers import as_written, product
 from longtail.networks.heads.head import Head
 from longtail.networks.heads.label_text import LabelText
+from longtail.networks.heads.row_training import (
+    Targets,
+    losses_and_gradient,
+    node_chunks,
+    residuals_and_losses,
+    with_normaliser,
+)
 from longtail.networks.heads.updates import BETA1, EPSILON, HeadRows, Optimiser
 from longtail.networks.losses import NodeLoss
 
@@ -291,9 +296,9 @@ class _FullLosses(torch.autograd.Function):
     ) -> Tensor:
         operand = _operand(x, bias, half)
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
-        ctx.targets = full_head.with_normaliser(head, operand, targets)
+        ctx.targets = with_normaliser(head, operand, targets)
         ctx.dtype = x.dtype
-        losses, gradient = full_head.losses_and_gradient(head, operand, ctx.targets)
+        losses, gradient = losses_and_gradient(head, operand, ctx.targets)
         ctx.save_for_backward(operand, rows, bias, gradient)
         return losses
 
@@ -306,8 +311,8 @@ class _FullLosses(torch.autograd.Function):
         of_bias = torch.empty_like(bias)
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
         with as_written(x):
-            for chunk in full_head.node_chunks(rows, max(x.shape)):
-                residuals, _ = full_head.residuals_and_losses(head, x, ctx.targets, scale, chunk)
+            for chunk in node_chunks(rows, max(x.shape)):
+                residuals, _ = residuals_and_losses(head, x, ctx.targets, scale, chunk)
                 of_rows[chunk] = product(residuals.T, x)
                 of_bias[chunk] = residuals.sum(0, dtype=of_bias.dtype)
         return (gradient * scale[:, None]).to(ctx.dtype), of_rows, of_bias, None, None

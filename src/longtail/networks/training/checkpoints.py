@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
@@ -112,7 +113,7 @@ class Checkpoints:
 
     def exists(self) -> bool:
         """Return whether there is a checkpoint of this input to go on from."""
-        if self._folder is None and self._stages is not None:
+        if self._folder is None:
             self._folder = self._get(self._last)  # kept: verifying reads all of it
         return self._folder is not None
 
@@ -129,7 +130,11 @@ class Checkpoints:
         arrays = _prefixed(_NETWORK, network.to_arrays(state=True)) | adamw_arrays(optimiser)
         if average is not None:
             arrays |= _prefixed(_AVERAGE, average.to_arrays())
-        self._write(self._last, arrays, state)
+        if self._group.is_first:
+            with self._stages.write(self._last, self._key) as folder:
+                folder.write_arrays(_ARRAYS, arrays)
+                folder.write_json(_STATE, state)
+        self._group.barrier()
 
     def restore(
         self, network: Weights, optimiser: torch.optim.Optimizer, average: Weights | None = None
@@ -137,10 +142,10 @@ class Checkpoints:
         """Put all of them where the checkpoint has them; None if there is no checkpoint of this
         input.
         """
-        if not self.exists() or self._folder is None:
-            return None
-        folder = self._folder
+        folder = self._folder or self._get(self._last)
         self._folder = None
+        if folder is None:
+            return None
         arrays = folder.arrays(_ARRAYS)
         network.load_arrays(_without(_NETWORK, arrays))
         _load_adamw(optimiser, arrays)
@@ -155,7 +160,10 @@ class Checkpoints:
             # they may be views of the weights
             self._kept = {name: np.array(array) for name, array in arrays.items()}
             return
-        self._write(self._best, arrays)
+        if self._group.is_first:
+            with self._stages.write(self._best, self._key) as folder:
+                folder.write_arrays(_ARRAYS, arrays)
+        self._group.barrier()
 
     def restore_best(self, network: Weights) -> None:
         """Put the weights of the best epoch back into the network."""
@@ -167,18 +175,9 @@ class Checkpoints:
             network.load_arrays(kept)
 
     def _get(self, name: str) -> Folder | None:
-        stages = self._stages
-        if stages is None:
+        if self._stages is None:
             return None
-        return lookup_by_first(self._group, lambda: stages.get(name, self._key))
-
-    def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
-        if self._stages is not None and self._group.is_first:
-            with self._stages.write(name, self._key) as folder:
-                folder.write_arrays(_ARRAYS, arrays)
-                if state is not None:
-                    folder.write_json(_STATE, state)
-        self._group.barrier()
+        return lookup_by_first(self._group, partial(self._stages.get, name, self._key))
 
 
 def _prefixed(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -69,7 +69,23 @@ def fit(
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), pool_threads(), stop_requests() as stop:
         start = run.restore()
-        return run.epochs(start, validate, stop)
+        for number in range(start.epoch, run.n_epochs):
+            state = State(epoch=number)
+            if number == start.epoch:
+                state = start
+            meter = Meter(state.losses, state.documents, state.seconds)
+            run.train_epoch(number, state.batch, meter, stop)
+            stop.obey()
+            network.train(False)
+            with run.average.in_place():
+                run.close_epoch(number, meter, validate)
+            stop.obey()  # the checkpoint is from before validation, which a resumed run repeats
+            best = run.history.best
+            if validate and settings.patience and number + 1 - best >= settings.patience:
+                log.info("training: stops, as no epoch since epoch %d was better", best)
+                break
+        run.take_best_weights()
+    return run.history
 
 
 class _Run:
@@ -121,40 +137,16 @@ class _Run:
         self.saved_step = state.step
         return state
 
-    def epochs(
-        self,
-        start: State,
-        validate: Callable[[], Mapping[str, float]] | None,
-        stop: StopRequest,
-    ) -> History:
-        """Run the epochs that are left, and put the best weights into the network."""
-        for number in range(start.epoch, self.n_epochs):
-            state = State(epoch=number)
-            if number == start.epoch:
-                state = start
-            meter = Meter(state.losses, state.documents, state.seconds)
-            self._epoch(number, state.batch, meter, stop)
-            stop.obey()
-            self.network.train(False)
-            with self.average.in_place():
-                self._close_epoch(number, meter, validate)
-            stop.obey()  # the checkpoint is from before validation, which a resumed run repeats
-            if (
-                self.settings.patience
-                and number + 1 - self.history.best >= self.settings.patience
-                and validate
-            ):
-                log.info(
-                    "training: stops, as no epoch since epoch %d was better", self.history.best
-                )
-                break
+    def take_best_weights(self) -> None:
+        """Put the weights of the best epoch into the network, or where weights are averaged their
+        mean.
+        """
         if 0 < self.history.best < len(self.history.epochs):
             self.checkpoints.restore_best(self.network)
         else:
             self.average.apply()
-        return self.history
 
-    def _epoch(self, number: int, start: int, meter: Meter, stop: StopRequest) -> None:
+    def train_epoch(self, number: int, start: int, meter: Meter, stop: StopRequest) -> None:
         """Train on the batches of an epoch from ``start`` on, as far as the run goes; a checkpoint
         at its end.
         """
@@ -240,7 +232,7 @@ class _Run:
         checkpoint = f"the checkpoint after step {self.saved_step}"
         return f"{ways}; {checkpoint} is from before it, for --resume as it was"
 
-    def _close_epoch(
+    def close_epoch(
         self,
         number: int,
         meter: Meter,

@@ -109,9 +109,20 @@ class Stepper:
             learns = self.group.lengths(len(batch))[self.group.rank] > 0
             losses = all_reduce_gradients(self.group, self.parameters, losses, learns)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip or math.inf)
-        self._update(
-            heads, seeds[1:].tolist(), self.schedule.factor(number), self.schedule.beta1(number)
-        )
+        factor = self.schedule.factor(number)
+        beta1 = self.schedule.beta1(number)
+        for group, rate in zip(self.adamw.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+            group["betas"] = (beta1, group["betas"][1])
+        self.adamw.step()
+        self.adamw.zero_grad(set_to_none=True)
+        try:
+            for head, head_seed in zip(heads, seeds[1:].tolist(), strict=True):
+                head.step(self.settings.head_rate * factor, head_seed, beta1)
+        except torch.OutOfMemoryError:  # some rows may be updated, so the step cannot be run again
+            ways = ["a smaller training.batch_size", *_savings(heads, self.settings)]
+            message = f"out of memory while the classifiers are updated; try {', or '.join(ways)}"
+            raise OutOfMemory(message) from None
         return names, torch.cat([losses, norm.to(losses)[None]])
 
     def rate(self, number: int) -> float:
@@ -168,22 +179,6 @@ class Stepper:
             f"going on with {self.micro_batch} (training.micro_batch={self.micro_batch} begins so)"
         )
         log.warning("%s", "; ".join([problem, now, *advice]))
-
-    def _update(
-        self, heads: Sequence[Any], seeds: Sequence[int], factor: float, beta1: float
-    ) -> None:
-        for group, rate in zip(self.adamw.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-            group["betas"] = (beta1, group["betas"][1])
-        self.adamw.step()
-        self.adamw.zero_grad(set_to_none=True)
-        try:
-            for head, seed in zip(heads, seeds, strict=True):
-                head.step(self.settings.head_rate * factor, seed, beta1)
-        except torch.OutOfMemoryError:  # some rows may be updated, so the step cannot be run again
-            ways = ["a smaller training.batch_size", *_savings(heads, self.settings)]
-            message = f"out of memory while the classifiers are updated; try {', or '.join(ways)}"
-            raise OutOfMemory(message) from None
 
 
 def _savings(heads: Sequence[Any], settings: Training) -> list[str]:
