@@ -97,6 +97,7 @@ _RANKERS = _Registry(
         "tree": "longtail.rankers.tree:TreeFamily",
         "forest": "longtail.rankers.forest:ForestFamily",
         "neighbours": "longtail.rankers.neighbours:NeighboursFamily",
+        "extremetext": "longtail.rankers.extremetext:ExtremeTextFamily",
     },
 )
 # of the rankers above, which load compiled code: settings are checked without it
@@ -104,6 +105,7 @@ _RANKER_READS = {
     "tree": frozenset({"label_features", "ranker", "search", "tree"}),
     "forest": frozenset({"forest"}),
     "neighbours": frozenset({"neighbours"}),
+    "extremetext": frozenset({"extremetext", "label_features", "ranker.weights", "search", "tree"}),
 }
 _NETWORKS = _Registry(
     "network",

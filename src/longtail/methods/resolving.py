@@ -10,7 +10,13 @@ from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import Method, Settings
 from longtail.methods.reads import check_settings_are_read
-from longtail.methods.registry import METHODS, encoder_kind, load_plugins, network_family
+from longtail.methods.registry import (
+    METHODS,
+    encoder_kind,
+    load_plugins,
+    network_family,
+    ranker_reads,
+)
 
 if TYPE_CHECKING:
     from longtail.networks.base import NetworkFamily
@@ -81,7 +87,7 @@ def reads_label_texts(config: Config) -> bool:
     """
     if config.gandalf.use:
         return True
-    has_tree = METHODS[config.method].ranker == "tree"
+    has_tree = "label_features" in ranker_reads(METHODS[config.method].ranker)
     if has_tree and config.label_features.kind.endswith("text"):
         return True
     network = network_of(config)
