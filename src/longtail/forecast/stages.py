@@ -192,7 +192,9 @@ def _add_tree(
 def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
     """Add the stages of the linear rankers; return the bytes of their weights."""
     if plan.other is not None:
-        work = plan.threads * plan.other.thread_bytes + plan.other.stored
+        if plan.trees:
+            _add_tree(course, plan, resting, plan.labels, plan.joined.dense_width, plan.trees)
+        work = plan.threads * plan.other.thread_bytes + plan.other.shared_bytes + plan.other.stored
         course.add(plan.other.stage, resting + work, resting + plan.other.stored)
         return plan.other.stored
     if not plan.levels:

@@ -196,6 +196,8 @@ class RankerForecast(NamedTuple):
     seconds: float  # of one core
     stored: float  # bytes
     thread_bytes: float  # bytes of one thread at work
+    shared_bytes: float = 0.0  # that all threads work on, beside those stored
+    tree: tuple[int, ...] = ()  # nodes of each level of its label tree, if it has one
 
 
 class RankerFamily(Family):

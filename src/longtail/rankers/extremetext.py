@@ -47,7 +47,8 @@ from longtail.rankers.base import (
 )
 from longtail.rankers.tree import TreeRanker, read_ranker
 from longtail.reporting import logged_stage
-from longtail.search.chunks import Chunks, Part, WeightType
+from longtail.search.chunks import Chunks, Part
+from longtail.search.weight_codes import WeightType
 from longtail.steps.inputs import settings_in
 from longtail.steps.run import Run
 from longtail.steps.trees import label_trees, tree_inputs
@@ -74,7 +75,8 @@ _STAGE = "words and nodes"
 _NODE_SECONDS = 0.5e-9
 _FEATURE_SECONDS = 0.6e-9
 _PATHS = 0.6  # share of the nodes that a document's labels would have on paths of their own
-_STORED_BYTES = {"float32": 4.0, "float16": 2.0, "int8": 1.5}  # per number; vectors as float16
+# per number of a node; those of words are not stored as int8
+_STORED_BYTES = {"float32": 4.0, "float16": 2.0, "int8": 1.0}
 
 
 @dataclass(frozen=True)
@@ -246,22 +248,27 @@ class ExtremeTextFamily(RankerFamily):
         widths = [sizes.n_labels]
         if config.tree.kind != "flat":
             widths = [*level_widths(sizes.n_labels, config.tree), sizes.n_labels]
+        parents = 1.0  # positive nodes of a document on the level above
         visited = 0.0
-        parents = 1.0
         for above, nodes in zip([1, *widths], widths, strict=False):
-            visited += parents * nodes / above
-            parents = min(max(1.0, 1.0 + _PATHS * (sizes.true_labels - 1)), float(nodes))
+            visited += min(parents, above) * nodes / above
+            parents = 1.0 + _PATHS * max(sizes.true_labels - 1, 0.0)
         per_document = _NODE_SECONDS * visited
         per_document += _FEATURE_SECONDS * (text.each + text.dense_width)
         seconds = settings.epochs * settings.dimensions * sizes.documents * per_document
         columns = text.columns + text.dense_width
-        trained = 4.0 * (columns + sum(widths)) * padded_width(settings.dimensions)
-        stored = (
-            _STORED_BYTES["float16" if config.ranker.weights == "int8" else config.ranker.weights]
-            * columns
-            + _STORED_BYTES[config.ranker.weights] * sum(widths)
-        ) * settings.dimensions
-        return RankerForecast(_STAGE, seconds, stored, trained)
+        rows = columns + sum(widths)
+        of_nodes = _STORED_BYTES[config.ranker.weights]
+        of_vectors = max(of_nodes, _STORED_BYTES["float16"])
+        stored = settings.dimensions * (of_vectors * columns + of_nodes * sum(widths))
+        return RankerForecast(
+            _STAGE,
+            seconds,
+            stored,
+            thread_bytes=0.0,
+            shared_bytes=4.0 * rows * padded_width(settings.dimensions),
+            tree=tuple(widths),
+        )
 
     def tuning_space(self, config: Config, settings: Mapping[str, Any]) -> Sequence[str]:
         """Return the learning rate, the penalty, epochs, and the size of leaves."""
