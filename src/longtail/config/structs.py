@@ -276,7 +276,13 @@ class ExtremeText(Stage, frozen=True):
     """eXtremeText: vectors of words that are learned with the classifiers of a label tree."""
 
     dimensions: Annotated[Count, Meta(description="dimensions of the vectors of words")] = 500
-    epochs: Annotated[Count, Meta(description="passes over the documents")] = 20
+    epochs: Annotated[
+        Count,
+        Meta(
+            description="passes over the documents, by threads without locks: "
+            "results vary, and are the same each time with one thread (-j 1)"
+        ),
+    ] = 20
     rate: Annotated[
         Positive, Meta(description="learning rate at the beginning, falling linearly to 0 (SGD)")
     ] = 0.5

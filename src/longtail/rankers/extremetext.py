@@ -74,6 +74,7 @@ _STAGE = "words and nodes"
 # seconds of one core, per dimension: a step on a node, and on the vector of a feature
 _NODE_SECONDS = 0.5e-9
 _FEATURE_SECONDS = 0.6e-9
+_DIVERGED = 2.0  # times the loss of nodes without training
 _PATHS = 0.6  # share of the nodes that a document's labels would have on paths of their own
 # per number of a node; those of words are not stored as int8
 _STORED_BYTES = {"float32": 4.0, "float16": 2.0, "int8": 1.0}
@@ -327,6 +328,14 @@ class Trainer(NamedTuple):
         """Number of documents."""
         return len(self.rows.pointers) - 1
 
+    @property
+    def first_loss(self) -> float:
+        """The mean loss of nodes that give every document a probability of one half."""
+        children = np.diff(self.targets.child_pointers)
+        parents = self.targets.nodes[self.targets.nodes < len(children) - 1] + 1
+        visited = children[0] + children[parents].sum() / self.n_documents
+        return float(visited * np.log(2))
+
     def initial(self) -> Arrays:
         """Return vectors of words drawn from ±1 / dimensions, and nodes of zeros."""
         dimensions = self.settings.dimensions
@@ -366,10 +375,11 @@ class Trainer(NamedTuple):
             reporting.advance(last - first)
         threads = min(pool.thread_count(), len(blocks))
         arrays["threads"] = np.maximum(arrays["threads"], threads)
-        if not (np.isfinite(loss) and _is_finite(arrays)):
+        if not (loss <= _DIVERGED * self.first_loss and _is_finite(arrays)):
             raise LongtailError(
-                f"extremetext.rate: training diverged in epoch {number + 1}, found numbers that "
-                f"are not finite; expected a smaller rate than {self.settings.rate:g}"
+                f"extremetext.rate: training diverged in epoch {number + 1}, found a loss of "
+                f"{loss:.4g} where no training has one of {self.first_loss:.4g}; "
+                f"expected a smaller rate than {self.settings.rate:g}"
             )
         log.info("epoch %d of %d: loss %.4f", number + 1, epochs, loss)
         reporting.report("epoch", number + 1, {"loss": loss})

@@ -135,7 +135,7 @@ class Recorder:
 
     def patch(self, monkeypatch):
         """Note all stages that are made from here on."""
-        for name in ("arrays", "together", "each"):
+        for name in ("arrays", "together", "rounds", "each"):
             monkeypatch.setattr(Work, name, self._noting(getattr(Work, name)))
 
     def _noting(self, method):
@@ -282,6 +282,7 @@ CHANGED = {
     "dismec, hard negatives": ("tfidf", "tree", "ranker", "search"),
     "pfastrexml": ("tfidf", "forest", "search"),
     "annexml": ("tfidf", "neighbours", "search"),
+    "extremetext": ("tfidf", "tree", "extremetext", "ranker", "search"),
     "xr-linear, gandalf": ("gandalf", "label_features"),
 }
 
