@@ -25,6 +25,9 @@ _SMALL_RANKERS: dict[str, dict[str, Any]] = {
     "tree": {},
     "forest": {"forest": {"trees": 4}},
     "neighbours": {"neighbours": {"learners": 2, "epochs": 3, "dimensions": 16, "index": "exact"}},
-    "extremetext": {"extremetext": {"dimensions": 16, "epochs": 10}},
+    "extremetext": {
+        "extremetext": {"dimensions": 16, "epochs": 10},
+        "tree": {"leaf_size": 12},
+    },
 }
 SMALL = {name: _SMALL_RANKERS[METHODS[name].ranker] for name in LINEAR}

@@ -130,10 +130,10 @@ class TestCommands:
         for line in ("dimensions = 500", "-j 1", "weights = "):
             assert line in shown
 
-    def test_a_hierarchy_is_taken(self, data):
-        documents = lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
-        model = lt.Longtail("extremetext", extremetext=SMALL).fit(
-            documents, parents={"a": ["parent"], "b": ["other"]}
-        )
-        assert model.model.tree.n_levels == 2
+    def test_a_hierarchy_is_taken(self):
+        texts = ["red apple", "green pear", "blue sky", "grey sea"] * 9
+        documents = lt.Dataset.of(texts, [["a"], ["b"], ["c"], ["d"]] * 9)
+        parents = {"a": ["fruit"], "b": ["fruit"], "c": ["nature"], "d": ["nature"]}
+        model = lt.Longtail("extremetext", extremetext=SMALL).fit(documents, parents=parents)
+        assert model.model.tree.widths == (2, 4)
         assert [label.id for label in model.predict(["red apple"], 1)[0]] == ["a"]

@@ -282,13 +282,13 @@ class ExtremeText(Stage, frozen=True):
             description="passes over the documents, by threads without locks: "
             "results vary, and are the same each time with one thread (-j 1)"
         ),
-    ] = 20
+    ] = 30
     rate: Annotated[
         Positive, Meta(description="learning rate at the beginning, falling linearly to 0 (SGD)")
-    ] = 0.5
+    ] = 0.2
     penalty: Annotated[
         NotNegative, Meta(description="λ of the L2 penalty of the classifiers, at each step")
-    ] = 0.001
+    ] = 0.003
 
     def __post_init__(self) -> None:
         if self.rate * self.penalty >= 1:

@@ -282,7 +282,7 @@ CHANGED = {
     "dismec, hard negatives": ("tfidf", "tree", "ranker", "search"),
     "pfastrexml": ("tfidf", "forest", "search"),
     "annexml": ("tfidf", "neighbours", "search"),
-    "extremetext": ("tfidf", "tree", "extremetext", "ranker", "search"),
+    "extremetext": ("tfidf", "tree", "extremetext", "ranker"),
     "xr-linear, gandalf": ("gandalf", "label_features"),
 }
 
