@@ -127,7 +127,7 @@ class TestCommands:
 
     def test_settings_say_what_they_are(self, run):
         shown = run("methods", "extremetext").out
-        for line in ("dimensions = 500", "-j 1", "weights = "):
+        for line in ("dimensions = 200", "-j 1", "weights = "):
             assert line in shown
 
     def test_a_hierarchy_is_taken(self):

@@ -275,7 +275,7 @@ class Neighbours(Stage, frozen=True):
 class ExtremeText(Stage, frozen=True):
     """eXtremeText: vectors of words that are learned with the classifiers of a label tree."""
 
-    dimensions: Annotated[Count, Meta(description="dimensions of the vectors of words")] = 500
+    dimensions: Annotated[Count, Meta(description="dimensions of the vectors of words")] = 200
     epochs: Annotated[
         Count,
         Meta(

@@ -33,7 +33,7 @@ from longtail.store.writing import write_folder
 TOPICS = 12
 WORDS = 20
 NOISE = 60
-SETTINGS = {"dimensions": 24, "epochs": 12}
+SETTINGS = {"dimensions": 24, "epochs": 12, "rate": 0.5, "penalty": 0.001}
 SEARCH = Search(score="sigmoid", exact=True)
 FAMILY = ranker_family("extremetext")
 
@@ -197,7 +197,7 @@ class TestTraining:
         tree = FAMILY.label_trees(
             points_of(features, labels), Run(configure("extremetext"), Work())
         )[0]
-        trainer = Trainer.of(features, labels, tree, Settings(dimensions=16, epochs=1), 0)
+        settings = Settings(dimensions=16, epochs=2)
         seen = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(extremetext, "_BLOCK", 7)
@@ -207,9 +207,27 @@ class TestTraining:
                 lambda first, last, order, *others: seen.extend(order[first:last]) or 0.0,
             )
             with pool.threads(1):
-                trainer.epoch(None, 0)
-        assert sorted(seen) == list(range(40))
-        assert seen != list(range(40))
+                for seed, epoch in ((0, 0), (0, 1), (1, 0)):
+                    Trainer.of(features, labels, tree, settings, seed).epoch(None, epoch)
+        orders = [tuple(seen[first : first + 40]) for first in (0, 40, 80)]
+        assert all(sorted(order) == list(range(40)) for order in orders)
+        assert len({*orders, tuple(range(40))}) == 4
+
+    def test_another_seed_has_other_vectors(self, data):
+        features, labels = data
+        tree = FAMILY.label_trees(
+            points_of(features, labels), Run(configure("extremetext"), Work())
+        )[0]
+        settings = Settings(dimensions=20, epochs=1)
+        first, second = (
+            Trainer.of(features, labels, tree, settings, seed).initial()["vectors"]
+            for seed in (0, 1)
+        )
+        assert first.shape == (302, 32)
+        assert not first[:, 20:].any()
+        assert np.abs(first).max() == pytest.approx(1 / 20, rel=1e-2)
+        assert abs(first[:, :20].mean()) < 2e-3
+        assert (first[:, :20] != second[:, :20]).all()
 
 
 class TestSearch:
