@@ -213,6 +213,40 @@ class TestTraining:
         assert all(sorted(order) == list(range(40)) for order in orders)
         assert len({*orders, tuple(range(40))}) == 4
 
+    def test_the_rate_falls_over_all_epochs(self, data, monkeypatch):
+        schedules = []
+        monkeypatch.setattr(
+            extremetext, "train_documents", lambda *arguments: schedules.append(arguments[-1]) or 0
+        )
+        fit(*data, epochs=3, rate=0.4, penalty=0.01)
+        assert schedules == [(0.4, 0.01, done, 900) for done in (0, 300, 600)]
+
+    @pytest.mark.parametrize(("times", "diverged"), [(1.9, False), (2.1, True)])
+    def test_a_loss_far_above_that_of_no_training_is_divergence(
+        self, data, monkeypatch, times, diverged
+    ):
+        features, labels = data
+        tree = FAMILY.label_trees(
+            points_of(features, labels), Run(configure("extremetext"), Work())
+        )[0]
+        trainer = Trainer.of(features, labels, tree, Settings(dimensions=8, epochs=3), 0)
+        visited = 0  # children of the root and of the positive nodes of each document
+        children = [tree.widths[0], *(int(n) for offsets in tree.offsets for n in np.diff(offsets))]
+        inner = sparse.hstack(tree.coarsen(labels)).tocsr()[:, : len(children) - 1]
+        for row in range(300):
+            at = inner.indices[inner.indptr[row] : inner.indptr[row + 1]]
+            visited += children[0] + sum(children[node + 1] for node in at)
+        no_training = visited / 300 * np.log(2)
+        assert trainer.first_loss == pytest.approx(no_training)
+        monkeypatch.setattr(
+            extremetext, "train_documents", lambda *arguments: times * 300 * no_training
+        )
+        if diverged:
+            with pytest.raises(LongtailError, match=r"diverged in epoch 2, found a loss of"):
+                trainer.epoch(None, 1)
+        else:
+            trainer.epoch(None, 1)
+
     def test_another_seed_has_other_vectors(self, data):
         features, labels = data
         tree = FAMILY.label_trees(
