@@ -12,6 +12,7 @@ import pytest
 import longtail as lt
 from folder_contents import contents
 from longtail.rankers import extremetext
+from longtail.server.label_path import label_path
 
 TEXT = "A small editor for sound files, with a window for GNOME"
 SMALL = {"dimensions": 48}
@@ -68,6 +69,30 @@ def test_an_explanation_adds_up_to_the_score(fitted):
             assert total == pytest.approx(step.margin, abs=1e-5)
     words = {part.feature for part in result.steps[-1].contributions}
     assert "gnome" in words
+
+
+def test_the_path_through_the_tree_is_that_of_the_scores(data):
+    model = lt.Longtail("extremetext", extremetext=SMALL, calibration={"method": "none"})
+    fitted = model.fit(data[0].take(np.arange(600)))
+    (best,) = fitted.predict([TEXT], 1)[0]
+    levels = label_path(fitted.model, TEXT, best.id, 3)
+    assert len(levels) == fitted.model.tree.n_levels
+    scores = [node.score for level in levels for node in level.nodes if node.on_path]
+    assert len(scores) == len(levels)
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] == pytest.approx(best.score)
+
+
+def test_dense_features_beside_the_text_have_vectors(data):
+    random = np.random.default_rng(0)
+    train, test = (part.take(np.arange(n)) for part, n in zip(data, (600, 50), strict=True))
+    dense = [random.normal(size=(len(part), 7)).astype(np.float32) for part in (train, test)]
+    model = lt.Longtail("extremetext", extremetext=SMALL).fit(train.with_features(dense[0]))
+    result = model.predict(test.with_features(dense[1]), 3).matrix
+    other = model.predict(test.with_features(-dense[1]), 3).matrix
+    assert np.isfinite(result.data).all()
+    assert (result != other).nnz
+    assert model.model.rankers[0].dense_width == 7
 
 
 class TestThreads:
