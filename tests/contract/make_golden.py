@@ -116,6 +116,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "tree": {"leaf_size": 6},
         "ranker": {"shard_labels": 12},
     },
+    "extremetext": {
+        **_TEXT,
+        "tree": {"leaf_size": 6},
+        "extremetext": {"dimensions": 8, "epochs": 40},
+        "calibration": {"method": "none"},
+    },
     "dismec": _TEXT,
     "proxml": _TEXT,
     "fastxml": {**_TEXT, "forest": {"trees": 3, "leaf_size": 8}},

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 LINEAR = {
     "xr-linear": {"tree": {"branching": 8}},
+    "extremetext": {"extremetext": {"dimensions": 16, "epochs": 2}},
     "dismec": {},
     "pfastrexml": {"forest": {"trees": 2}},
     "annexml": {"neighbours": {"learners": 2, "epochs": 2, "dimensions": 8, "index": "exact"}},

@@ -23,6 +23,7 @@ LINEAR = {  # several levels, batches or trees each, so that there are stages to
     "xr-linear": ("tree.branching=4", "tree.leaf_size=8"),
     "parabel": ("tree.leaf_size=32",),
     "plt": ("tree.branching=8",),
+    "extremetext": ("extremetext.dimensions=16", "extremetext.epochs=4"),
     "dismec": (),
     "pfastrexml": ("forest.trees=3",),
     "annexml": (

@@ -158,7 +158,12 @@ Force = Annotated[
 ]
 Threads = Annotated[
     int,
-    typer.Option("-j", "--threads", min=0, help="Threads; 0: all cores. Results are the same."),
+    typer.Option(
+        "-j",
+        "--threads",
+        min=0,
+        help="Threads; 0: all cores. Results are the same, but for extremetext.",
+    ),
 ]
 Device = Annotated[
     str,

@@ -28,6 +28,7 @@ from longtail.config.stage import Stage
 from longtail.config.structs import (
     Calibration,
     Config,
+    ExtremeText,
     Forest,
     Gandalf,
     LabelFeatures,
@@ -45,6 +46,7 @@ __all__ = [
     "Cascade",
     "Config",
     "Encoder",
+    "ExtremeText",
     "Forest",
     "Gandalf",
     "LabelFeatures",

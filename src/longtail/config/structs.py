@@ -22,6 +22,7 @@ from longtail.config.stage import Count, NotNegative, Positive, Stage, check_lev
 __all__ = [
     "Calibration",
     "Config",
+    "ExtremeText",
     "Forest",
     "Gandalf",
     "LabelFeatures",
@@ -290,6 +291,32 @@ class Neighbours(Stage, frozen=True):
     )
 
 
+class ExtremeText(Stage, frozen=True):
+    """eXtremeText: vectors of words that are learned with the classifiers of a label tree."""
+
+    dimensions: Annotated[Count, Meta(description="dimensions of the vectors of words")] = 200
+    epochs: Annotated[
+        Count,
+        Meta(
+            description="passes over the documents, by threads without locks: "
+            "results vary, and are the same each time with one thread (-j 1)"
+        ),
+    ] = 30
+    rate: Annotated[
+        Positive, Meta(description="learning rate at the beginning, falling linearly to 0 (SGD)")
+    ] = 0.2
+    penalty: Annotated[
+        NotNegative, Meta(description="λ of the L2 penalty of the classifiers, at each step")
+    ] = 0.003
+
+    def __post_init__(self) -> None:
+        if self.rate * self.penalty >= 1:
+            raise ValueError(
+                f"penalty: found {self.penalty:g} with a rate of {self.rate:g}; "
+                "expected less than 1 / rate"
+            )
+
+
 class Search(Stage, frozen=True):
     """How the tree is searched for one document."""
 
@@ -379,5 +406,6 @@ class Config(Stage, frozen=True):
     ranker: Ranker = Ranker()
     forest: Forest = Forest()
     neighbours: Neighbours = Neighbours()
+    extremetext: ExtremeText = ExtremeText()
     search: Search = Search()
     calibration: Calibration = Calibration()

@@ -36,6 +36,7 @@ _COSTS = {
     "proximal": CompilationCost(15, 27),
     "forest": CompilationCost(13, 46),
     "neighbours": CompilationCost(5, 20),
+    "extremetext": CompilationCost(6, 12),
 }
 _TREES = {"balanced": ("tree",), "unbalanced": ("tree", "free tree")}
 _DENSE = " with dense features"  # a type, and compiled, of its own
@@ -54,12 +55,14 @@ def kernel_groups(config: Config) -> tuple[str, ...]:
     if config.gandalf.use:
         groups.append("label graph")
     groups += _TREES.get(config.tree.kind, ())
-    solver: str = config.ranker.solver
-    if solver == "dual":
-        solver = config.ranker.loss
     dense = ""
     if uses_encoder(config):
         dense = _DENSE
+    if "ranker" not in family.reads:  # no solver, and nodes that read vectors of documents
+        return *groups, f"{family.name}{dense}", f"search{_DENSE}"
+    solver: str = config.ranker.solver
+    if solver == "dual":
+        solver = config.ranker.loss
     groups += [f"{solver}{dense}", f"search{dense}"]
     if config.ranker.trees > 1:
         groups.append("several trees")

@@ -200,14 +200,14 @@ def _add_tree(
 
 def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
     """Add the stages of the linear rankers; return the bytes of their weights."""
+    for numbers in plan.labels:
+        _add_tree(course, plan, resting, numbers, plan.joined.dense_width)
     if plan.other is not None:
-        work = plan.threads * plan.other.thread_bytes + plan.other.stored
+        work = plan.threads * plan.other.thread_bytes + plan.other.shared_bytes + plan.other.stored
         course.add(plan.other.stage, resting + work, resting + plan.other.stored)
         return plan.other.stored
     if not plan.levels:
         return 0.0
-    for numbers in plan.labels:
-        _add_tree(course, plan, resting, numbers, plan.joined.dense_width)
     if plan.config.ranker.dense_penalty == 1:
         scaled = 0.0
     else:

@@ -170,12 +170,13 @@ def forecast_of_sizes(
     low, high = _COSTS.spread
     seconds = _host_seconds(plan)
     model_bytes = plan.trees * sum(plan.stored) + 10 * joined.columns + 2 * sizes.label_bytes
+    tree = tuple(level.nodes for level in plan.levels)
     if plan.other is not None:
         model_bytes += plan.other.stored
+        tree = plan.other.tree
     if network is not None:
         seconds += network.gpu_seconds or 0.0
         model_bytes += network.resting_bytes
-    tree = tuple(level.nodes for level in plan.levels)
     if network is not None and not plan.levels:
         tree = network.tree
     expected = Forecast(
@@ -231,7 +232,7 @@ def _plan(
     labels = list[float]()
     if other is None and not ranks_alone(config):
         levels = tree_levels(sizes, config)
-    if levels:
+    if levels or (other is not None and other.tree):
         settings = config.label_features
         labels = [
             label_numbers(sizes, joined, settings, settings.kind_of_tree(number))

@@ -27,7 +27,7 @@ class Method(msgspec.Struct, frozen=True):
     # family of the network, if there is one: cascade, attention, recursive, or one that a package
     # registers; linear classifiers read its vectors, or join it where it ranks labels itself
     network: str = ""
-    # family of the linear ranker: tree, forest, neighbours, or one that a package registers
+    # family of the linear ranker: tree, forest, neighbours, extremetext, or one that a package registers
     ranker: str = "tree"
 
     @property
@@ -130,7 +130,7 @@ CATALOGUE = [
     ),
     Method(
         "plt",
-        "probabilistic label tree (eXtremeText): the score of a label is a true probability",
+        "probabilistic label tree: the score of a label is a true probability",
         "Wydmuch et al. 2018, A no-regret generalization of hierarchical softmax to extreme "
         "multi-label classification",
         ("tf-idf", "PIFA", "balanced 2-means", "logistic", "exact"),
@@ -140,6 +140,19 @@ CATALOGUE = [
             "ranker": {"loss": "logistic", "cost_positive": 20.0, "cost_negative": 20.0},
             "search": {"score": "sigmoid", "exact": True},
         },
+    ),
+    Method(
+        "extremetext",
+        "vectors of words learned with a probabilistic label tree; documents are their means",
+        "Wydmuch et al. 2018, A no-regret generalization of hierarchical softmax to extreme "
+        "multi-label classification",
+        ("tf-idf", "PIFA", "balanced 2-means", "vectors of words, logistic", "exact"),
+        settings={
+            "tfidf": TEXT,
+            "tree": {"branching": 2},
+            "search": {"score": "sigmoid", "exact": True},
+        },
+        ranker="extremetext",
     ),
     Method(
         "dismec",

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from longtail.config import ENCODER_KINDS
+from longtail.config import ENCODER_KINDS, LabelFeatures
 from longtail.errors import ConfigError
 from longtail.methods.catalogue import CATALOGUE, Method
 
@@ -97,13 +97,19 @@ _RANKERS = _Registry(
         "tree": "longtail.rankers.tree:TreeFamily",
         "forest": "longtail.rankers.forest:ForestFamily",
         "neighbours": "longtail.rankers.neighbours:NeighboursFamily",
+        "extremetext": "longtail.rankers.extremetext:ExtremeTextFamily",
     },
+)
+# of a single label tree
+_ONE_KIND = frozenset(
+    f"label_features.{name}" for name in LabelFeatures.__struct_fields__ if name != "tree_kinds"
 )
 # of the rankers above, which load compiled code: settings are checked without it
 _RANKER_READS = {
     "tree": frozenset({"label_features", "ranker", "search", "tree"}),
     "forest": frozenset({"forest"}),
     "neighbours": frozenset({"neighbours"}),
+    "extremetext": _ONE_KIND | {"extremetext", "ranker.weights", "search", "tree"},
 }
 _NETWORKS = _Registry(
     "network",

@@ -10,7 +10,13 @@ from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import Method, Settings
 from longtail.methods.reads import check_settings_are_read
-from longtail.methods.registry import METHODS, encoder_kind, load_plugins, network_family
+from longtail.methods.registry import (
+    METHODS,
+    encoder_kind,
+    load_plugins,
+    network_family,
+    ranker_reads,
+)
 
 if TYPE_CHECKING:
     from longtail.networks.base import NetworkFamily
@@ -81,7 +87,8 @@ def reads_label_texts(config: Config) -> bool:
     """
     if config.gandalf.use:
         return True
-    has_tree = METHODS[config.method].ranker == "tree"
+    reads = ranker_reads(METHODS[config.method].ranker)
+    has_tree = "label_features" in reads or "label_features.kind" in reads
     if has_tree and any(kind.endswith("text") for kind in config.label_features.kinds):
         return True
     network = network_of(config)

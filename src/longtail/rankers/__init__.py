@@ -1,5 +1,5 @@
-"""Linear rankers by families: trees of labels, trees of documents, nearest documents, and those of
-other packages.
+"""Linear rankers by families: trees of labels, trees of documents, nearest documents, vectors of
+words, and those of other packages.
 """
 
 from __future__ import annotations

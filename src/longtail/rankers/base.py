@@ -4,8 +4,9 @@ labels.
 A family is everything about one kind of ranker: which data and settings it refuses, how it is
 trained in stages that can be resumed, how it is read from a model folder, what a run will take, and
 which settings are worth tuning. The families of Longtail are trees of labels (``tree.py``), trees
-of documents (``forest.py``) and nearest documents (``neighbours.py``); a package of your own adds
-one with :func:`longtail.methods.register_ranker`."""
+of documents (``forest.py``), nearest documents (``neighbours.py``) and vectors of words with a label
+tree (``extremetext.py``); a package of your own adds one with
+:func:`longtail.methods.register_ranker`."""
 
 from __future__ import annotations
 
@@ -196,6 +197,8 @@ class RankerForecast(NamedTuple):
     seconds: float  # of one core
     stored: float  # bytes
     thread_bytes: float  # bytes of one thread at work
+    shared_bytes: float = 0.0  # that all threads work on, beside those stored
+    tree: tuple[int, ...] = ()  # nodes of each level of its label tree, if it has one
 
 
 class RankerFamily(Family):

@@ -46,7 +46,7 @@ from longtail.tree.cluster import level_widths
 from longtail.tree.given import Parents
 from longtail.tree.tree import LabelTree
 
-__all__ = ["TreeFamily", "TreeRanker", "fit_ranker", "fit_shards"]
+__all__ = ["TreeFamily", "TreeRanker", "fit_ranker", "fit_shards", "read_ranker"]
 
 _NO_HINTS = LabelHints()
 
@@ -113,12 +113,16 @@ class TreeRanker:
 
         Where labels are ranked by their margins, these take the place of log scores.
         """
-        return Descent.of(features, self._search_tree, search, exclude)
+        return Descent.of(self.level_features(features), self._search_tree, search, exclude)
 
     @cached_property
     def _search_tree(self) -> SearchTree:
         """The weights and labels as a search reads them."""
         return SearchTree.of(self.levels, self.bias, self.tree.order)
+
+    def level_features(self, features: Features) -> Features:
+        """Return what the levels read of documents: their features."""
+        return features
 
     def explain(
         self, features: Features, label: int, search: Search, number: int
@@ -281,7 +285,7 @@ class TreeFamily(RankerFamily):
             _check_divisible(folder, config)
         for number in range(min(config.ranker.trees, len(folder.files))):
             if f"tree-{number}.safetensors" in folder.files:
-                yield _read_ranker(folder, number, config.ranker, shards)
+                yield read_ranker(folder, number, config.ranker, shards)
 
     def card_rows(self, rankers: Sequence[TreeRanker], config: Config) -> dict[str, str]:
         """Return the widths of the first tree, and the weights of all trees."""
@@ -454,9 +458,17 @@ def _check_divisible(folder: Folder, config: Config) -> None:
     )
 
 
-def _read_ranker(
+def read_ranker(
     folder: Folder, number: int, settings: Settings, shards: Collection[int] | None
 ) -> TreeRanker:
+    """Return a label tree of a model folder with its weights, checked.
+
+    Args:
+        folder: a verified model folder.
+        number: of the label tree.
+        settings: whether the last level is in shards, and the value of the constant feature.
+        shards: numbers of the shards to load; None for all.
+    """
     tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
     n_files = tree.n_levels - bool(settings.shard_labels)
     levels: list[LevelWeights] = [

@@ -83,6 +83,7 @@ def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
     assert isinstance(ranker, TreeRanker)
     features = model.features([text])
     steps = explain_label((ranker,), features, column, search).nodes
+    features = ranker.level_features(features)
     path_scores = np.cumprod([step.score for step in steps]).tolist()
     if search.last_level == "margin":
         path_scores[-1] = steps[-1].score

@@ -30,6 +30,7 @@ T = TypeVar("T")
 log = logging.getLogger("longtail")
 
 _FILE = "arrays.safetensors"
+_ROUNDS = "rounds"  # those completed, beside the arrays of a stage that is made in rounds
 _OF_EVERY_STAGE = frozenset({"method", DOCUMENTS})
 
 
@@ -147,6 +148,34 @@ class Work:
         folder = self.stages.get(*stage)
         assert folder is not None  # it was made just now
         return folder.arrays(_FILE)
+
+    def rounds(
+        self,
+        name: str,
+        make: Callable[[Arrays | None, int], Arrays],
+        count: int,
+        inputs: Inputs = EVERYTHING,
+    ) -> Arrays:
+        """Return the arrays of a stage that is made in rounds, kept after each in the place of the
+        round before.
+
+        Args:
+            name: of the stage.
+            make: makes the arrays of a round from those of the one before (None: there is none),
+                which it may change, and the number of the round, from 0.
+            count: rounds.
+            inputs: what the arrays are made from.
+        """
+        stage = StageAddress(name, self.key(inputs))
+        arrays = self._stored(stage)
+        completed = 0
+        if arrays is not None:
+            completed = int(arrays.pop(_ROUNDS)[0])
+        for number in range(completed, count):
+            arrays = make(arrays, number)
+            self._kept(stage, {**arrays, _ROUNDS: np.array([number + 1])})
+        assert arrays is not None  # count is at least 1
+        return arrays
 
     def each(
         self,

@@ -45,6 +45,7 @@ def test_every_method_has_costs(bare, name):
         ("proxml", {}, ["text", "proximal", "search"]),
         ("fastxml", {}, ["text", "forest"]),
         ("annexml", {}, ["text", "neighbours"]),
+        ("extremetext", {}, ["text", "tree", "extremetext", "search with dense features"]),
         ("cascadexml", {"cascade": {"combine": "never"}}, ["text", "tree"]),
     ],
 )

@@ -35,6 +35,10 @@ def expected(method: str, documents: Dataset | None = None, **settings) -> Forec
         ("annexml", {"neighbours": {"learners": 30}}),
         ("annexml", {"neighbours": {"epochs": 20}}),
         ("annexml", {"neighbours": {"dimensions": 100}}),
+        ("extremetext", {"extremetext": {"epochs": 90}}),
+        ("extremetext", {"extremetext": {"dimensions": 600}}),
+        ("extremetext", {"tree": {"leaf_size": 300}}),
+        ("extremetext", {"tree": {"kind": "flat"}}),
     ],
 )
 def test_more_work_takes_longer(method, more):
@@ -47,6 +51,25 @@ def test_more_of_them_are_larger(method):
     small, large = (expected(method, **{group: {name: count}}) for count in (5, 50))
     assert large.model_bytes > 5 * small.model_bytes
     assert large.peak_bytes > small.peak_bytes
+
+
+def test_vectors_of_more_dimensions_are_larger():
+    small, large = (expected("extremetext", extremetext={"dimensions": n}) for n in (100, 1000))
+    assert large.model_bytes > 5 * small.model_bytes
+    assert large.peak_bytes > 1.5 * small.peak_bytes
+    stored = [
+        expected("extremetext", ranker={"weights": weights}).model_bytes
+        for weights in ("float32", "float16", "int8")
+    ]
+    assert stored == sorted(stored, reverse=True)
+    assert len(set(stored)) == 3
+
+
+def test_the_label_tree_below_vectors_is_that_of_plt():
+    result = expected("extremetext")
+    assert result.tree == expected("plt").tree
+    assert [stage.name for stage in result.stages][2:4] == ["tree", "words and nodes"]
+    assert expected("extremetext", tree={"kind": "flat"}).tree == (501,)
 
 
 @pytest.mark.parametrize("method", ["dismec", "proxml"])

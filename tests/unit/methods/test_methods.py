@@ -27,6 +27,7 @@ class TestCatalogue:
             "parabel",
             "bonsai",
             "plt",
+            "extremetext",
             "dismec",
             "proxml",
             "fastxml",

@@ -18,6 +18,7 @@ DATASETS = {
     "parabel": SIX,
     "bonsai": SIX,
     "plt": SIX,
+    "extremetext": SIX,
     "dismec": SIX,
     "proxml": ("wiki10-31k", "amazoncat-13k", "amazon-670k"),
     "pfastrexml": SIX,
@@ -103,6 +104,15 @@ REQUIRED = {
     "parabel": LINEAR_TREE,
     "bonsai": {*LINEAR_TREE, "tree.max_depth", "label_features.tree_kinds"},
     "plt": LINEAR_TREE,
+    "extremetext": {
+        *FEATURES,
+        *ALWAYS,
+        "label_features.kind",
+        *group("tree", "max_depth"),
+        *group("extremetext"),
+        *group("search"),
+        "ranker.weights",
+    },
     "dismec": FLAT,
     "proxml": {*FLAT, "ranker.penalty"},
     "pfastrexml": {*FEATURES, *ALWAYS, *group("forest")},
@@ -260,6 +270,27 @@ class TestCascadeXML:
             1,
             0.01,
         )
+
+
+# extremeText, xml_experiments/run_DATASET.sh: -lr, -epoch, -dim, -l2
+XML_EXPERIMENTS = {
+    "eurlex-4k": (0.5, 20, 250, 0.001),
+    "wiki10-31k": (0.5, 30, 500, 0.002),
+    "amazoncat-13k": (0.1, 20, 500, 0.001),
+    "wiki-500k": (0.5, 30, 500, 0.001),
+    "amazon-670k": (0.2, 30, 500, 0.003),
+}
+
+
+class TestExtremeText:
+    @pytest.mark.parametrize("name", SIX)
+    def test_run_sh(self, name):
+        config = configure("extremetext", name)
+        expected = XML_EXPERIMENTS.get(name, XML_EXPERIMENTS["amazon-670k"])
+        values = config.extremetext
+        assert (values.rate, values.epochs, values.dimensions, values.penalty) == expected
+        assert (config.tree.branching, config.tree.leaf_size) == (2, 100)
+        assert config.search.exact
 
 
 # XR-Transformer, table 7: HLT_prelim and HLT_refine without the labels, rate, steps, tokens, α

@@ -23,6 +23,8 @@ PRESETS = [(name, preset) for name, entry in METHODS.items() for preset in (None
         ("fastxml", {"tree": {"branching": 8}}, "tree.branching: fastxml does not read"),
         ("fastxml", {"search": {"beam_size": 8}}, "search.beam_size: fastxml does not read"),
         ("annexml", {"forest": {"trees": 5}}, "forest.trees: annexml does not read"),
+        ("extremetext", {"ranker": {"trees": 3}}, "ranker.trees: extremetext does not read"),
+        ("plt", {"extremetext": {"rate": 0.1}}, r"reads it \(extremetext\)$"),
         ("xr-linear", {"encoder": {"name": "e"}}, "leave it out, or set features=cat, or choose"),
         ("fastxml", {"label_features": {"graph_keep": 3}}, "or set gandalf.use=true, or choose"),
         ("fastxml", {"label_features": {"tree_kinds": ["pifa"]}}, "tree_kinds: fastxml does not"),
@@ -72,6 +74,7 @@ def test_the_file_is_named():
         ("fastxml", {"gandalf": {"use": True}, "label_features": {"graph_keep": 3}}),
         ("xr-linear", {"forest": {}}),
         ("dismec", {"ranker": {"hard_negatives": 3}}),
+        ("extremetext", {"ranker": {"weights": "int8"}, "tree": {"leaf_size": 50}}),
         ("lightxml", {"cascade": {"combine": "always"}, "ranker": {"trees": 2}}),
     ],
 )
@@ -101,7 +104,7 @@ def test_every_setting_is_read_by_a_method():
     assert unread == {"custom"}
 
 
-@pytest.mark.parametrize("name", ["tree", "forest", "neighbours"])
+@pytest.mark.parametrize("name", ["tree", "forest", "neighbours", "extremetext"])
 def test_families_read_settings_that_there_are(name):
     assert ranker_family(name).reads == ranker_reads(name)
 

@@ -136,7 +136,7 @@ class Recorder:
 
     def patch(self, monkeypatch):
         """Note all stages that are made from here on."""
-        for name in ("arrays", "each"):
+        for name in ("arrays", "rounds", "each"):
             monkeypatch.setattr(Work, name, self._noting(getattr(Work, name)))
         monkeypatch.setattr(Work, "joint_stage", self._beginning(Work.joint_stage))
         monkeypatch.setattr(Work, "keep_joint_stage", self._ending(Work.keep_joint_stage))
@@ -309,6 +309,7 @@ CHANGED = {
     "dismec, hard negatives": ("tfidf", "tree", "ranker", "search"),
     "pfastrexml": ("tfidf", "forest", "search"),
     "annexml": ("tfidf", "neighbours", "search"),
+    "extremetext": ("tfidf", "tree", "extremetext", "ranker"),
     "xr-linear, gandalf": ("gandalf", "label_features"),
 }
 

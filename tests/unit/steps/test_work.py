@@ -82,6 +82,56 @@ def test_other_input_makes_a_stage_anew(tmp_path):
         assert_made(Work(stages, {DOCUMENTS: 2}).arrays("tree", Maker(6)), 5)
 
 
+class Rounds:
+    """Adds the number of each round to an array, and fails in one of them."""
+
+    def __init__(self, fails_in=None):
+        self.calls, self.fails_in = [], fails_in
+
+    def __call__(self, arrays, number):
+        if number == self.fails_in:
+            raise KeyboardInterrupt
+        self.calls.append(number)
+        if arrays is None:
+            arrays = {"sums": np.zeros(2)}
+        arrays["sums"] += 10**number
+        return arrays
+
+
+def test_rounds_are_made_one_after_another():
+    rounds = Rounds()
+    arrays = Work().rounds("epochs", rounds, 3)
+    assert arrays.keys() == {"sums"}
+    np.testing.assert_array_equal(arrays["sums"], [111, 111])
+    assert rounds.calls == [0, 1, 2]
+
+
+def test_rounds_go_on_after_the_last_one_kept(tmp_path, caplog):
+    with Stages(tmp_path / "work") as stages, pytest.raises(KeyboardInterrupt):
+        Work(stages, {DOCUMENTS: 1}).rounds("epochs", Rounds(fails_in=2), 4)
+    rounds = Rounds()
+    with Stages(tmp_path / "work") as stages, caplog.at_level(logging.INFO, "longtail"):
+        arrays = Work(stages, {DOCUMENTS: 1}).rounds("epochs", rounds, 4)
+        assert "stage epochs: taken over from the interrupted run" in caplog.text
+        assert [path.name for path in stages.root.iterdir() if path.is_dir()] == ["epochs"]
+    np.testing.assert_array_equal(arrays["sums"], [1111, 1111])
+    assert rounds.calls == [2, 3]
+    whole = Rounds()
+    with Stages(tmp_path / "work") as stages:
+        again = Work(stages, {DOCUMENTS: 1}).rounds("epochs", whole, 4)
+    assert again.keys() == {"sums"}
+    np.testing.assert_array_equal(again["sums"], [1111, 1111])
+    assert whole.calls == []
+
+
+def test_rounds_of_other_input_begin_anew(tmp_path):
+    rounds = Rounds()
+    for value in (1, 2):
+        with Stages(tmp_path / "work") as stages:
+            Work(stages, {DOCUMENTS: value}).rounds("epochs", rounds, 2)
+    assert rounds.calls == [0, 1, 0, 1]
+
+
 def test_an_error_in_the_making_leaves_no_stage(tmp_path):
     def fail():
         raise KeyboardInterrupt

@@ -103,6 +103,17 @@ OTHERS = {
             {"neighbours.dimensions": 8},
         )
     ],
+    "extremetext": [
+        {"extremetext.dimensions": 16, "extremetext.epochs": 3, **more}
+        for more in (
+            {},
+            {"extremetext.rate": 0.2},
+            {"extremetext.epochs": 2},
+            {"tree.leaf_size": 20},
+            {"ranker.weights": "float32"},
+            {"seed": 1},
+        )
+    ],
     "dismec": [{}, {"ranker.cost_positive": 4.0}, {"tfidf.0.min_df": 3}],
 }
 
