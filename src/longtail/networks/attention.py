@@ -4,13 +4,14 @@ label tree.
 You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance
 Extreme Multi-Label Text Classification. The names are those of its section 3: H the states of a
 BiLSTM, w_l the attention vector of a node, α_tl = softmax_t(H w_l), m_l = Σ_t α_tl H_t, and ŷ_l =
-σ(W_2 ReLU(W_1 m_l)) with W_1 and W_2 shared by all nodes."""
+σ(W_o ReLU(W_n ... ReLU(W_1 m_l))) with W_1 to W_n and W_o shared by all nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -24,7 +25,6 @@ from torch.utils.checkpoint import checkpoint
 from longtail.config import Attention, Config, Training
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
-from longtail.networks.attention_family import ATTENTION_HIDDEN
 from longtail.networks.base import Ranked
 from longtail.networks.batches import Batch
 from longtail.networks.encoders.lstm import LstmEncoder, mean_state
@@ -43,20 +43,21 @@ _FILES = "attention-"  # beginning of the names of the levels' files
 _ENCODER = "encoder."
 _HEAD = "head."
 
-# of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for
+# of first attention vectors: all nodes share W_1 to W_o, so where all attend alike none learns for
 # long
 _STD = 0.3
-# numbers of a chunk of slots: attention, rows and hidden layer
+# numbers of a chunk of slots: attention, rows and hidden layers
 _ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
 
 
 class AttentionLevel(Resolution):
-    """The network of one level: a BiLSTM, an attention vector w_l of each node, and W_1 and W_2.
+    """The network of one level: a BiLSTM, an attention vector w_l of each node, and W_1 to W_o.
 
     The rows of its head are the attention vectors; its biases are not used.
     """
 
     encoder: LstmEncoder
+    settings: Attention
 
     def __init__(
         self,
@@ -71,22 +72,32 @@ class AttentionLevel(Resolution):
     ) -> None:
         """Make the network of a level where the encoder is, as :class:`Resolution`."""
         super().__init__(encoder, tree, level, settings, training, seed, std, loss)
+        sizes = settings.layers
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.first = nn.Linear(encoder.width, ATTENTION_HIDDEN)  # W_1
-            self.second = nn.Linear(ATTENTION_HIDDEN, 1)  # W_2
-        nn.init.zeros_(self.second.bias)
+            self.first = nn.Linear(encoder.width, sizes[0])  # W_1
+            further = [nn.Linear(*columns_and_rows) for columns_and_rows in pairwise(sizes)]
+            self.further = nn.ModuleList(further)  # W_2 to W_n
+            self.output = nn.Linear(sizes[-1], 1)  # W_o
+        nn.init.zeros_(self.output.bias)
         self.to(next(encoder.parameters()).device)
+
+    @property
+    def shared(self) -> dict[str, nn.Linear]:
+        """W_1 to W_o, which all nodes share, by their names in files."""
+        further = {f"further.{at}": layer for at, layer in enumerate(self.further)}
+        layers: dict[str, Any] = {"first": self.first, **further, "second": self.output}
+        return layers
 
     @torch.no_grad()
     def start(self, above: AttentionLevel | None, shift: float) -> None:
-        """Take W_1 and W_2 from the level above, if there is one, and add ``shift`` to the logit of
+        """Take W_1 to W_o from the level above, if there is one, and add ``shift`` to the logit of
         every node.
         """
         if above is not None:
-            self.first.load_state_dict(above.first.state_dict())
-            self.second.load_state_dict(above.second.state_dict())
-        self.second.bias.add_(shift)
+            for name, layer in self.shared.items():
+                layer.load_state_dict(above.shared[name].state_dict())
+        self.output.bias.add_(shift)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of
@@ -114,14 +125,13 @@ class AttentionLevel(Resolution):
         each a second time.
         """
         # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
-        W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
+        W1_H = functional.linear(H, self.first.weight)  # (B, T, rows of W_1)
         w, at = self._attention_vectors(nodes)
         slots = at
         if slots is None:
             slots = torch.arange(len(w), device=w.device)
-        chunk_slots = max(
-            1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN))
-        )
+        slot_numbers = len(H) * (H.shape[1] + H.shape[2] + sum(self.settings.layers))
+        chunk_slots = max(1, _ELEMENTS[H.device.type] // max(slot_numbers, 1))
         chunks = torch.split(slots, chunk_slots, -1)
         attend: Any = self._attended
         if len(chunks) > 1 and torch.is_grad_enabled():
@@ -160,7 +170,9 @@ class AttentionLevel(Resolution):
             logits = logits.masked_fill(~mask[:, None, :], torch.finfo(logits.dtype).min)
         alpha = logits.softmax(-1)
         hidden = alpha.to(W1_H.dtype) @ W1_H + self.first.bias.to(W1_H.dtype)
-        logit: Tensor = self.second(hidden.relu()).squeeze(-1)  # (B, S, 256) -> (B, S)
+        for layer in self.further:
+            hidden = layer(hidden.relu())
+        logit: Tensor = self.output(hidden.relu()).squeeze(-1)  # (B, S, rows) -> (B, S)
         if logit.dtype == torch.float64:
             return logit
         return logit.float()
@@ -172,7 +184,7 @@ class AttentionLevel(Resolution):
         half = copy(self)
         in_bfloat16 = {
             name: deepcopy(getattr(self, name)).bfloat16()
-            for name in ("encoder", "first", "second")
+            for name in ("encoder", "first", "further", "output")
         }
         half._modules = self._modules | in_bfloat16
         return half.eval()
@@ -180,10 +192,9 @@ class AttentionLevel(Resolution):
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; attention vectors train themselves."""
         decayed, plain = super().optimiser_groups()
-        weights, biases = (
-            [getattr(part, name) for part in (self.first, self.second)]
-            for name in ("weight", "bias")
-        )
+        layers = self.shared.values()
+        weights = [layer.weight for layer in layers]
+        biases = [layer.bias for layer in layers]
         return [
             decayed | {"params": decayed["params"] + weights},
             plain | {"params": plain["params"] + biases},
@@ -191,10 +202,9 @@ class AttentionLevel(Resolution):
 
     def trained(self) -> dict[str, Tensor]:
         """Return the tensors that AdamW trains, by name."""
-        shared = {"first": self.first, "second": self.second}
         maps = {
-            f"{part}.{name}": tensor
-            for part, linear in shared.items()
+            f"{layer}.{name}": tensor
+            for layer, linear in self.shared.items()
             for name, tensor in linear.state_dict().items()
         }
         return super().trained() | maps

@@ -6,6 +6,7 @@ The network and its files are in ``attention.py``, its training in ``attention_f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from longtail.networks.ranker import NeuralRanker
     from longtail.store import Folder, FolderWriter
 
-__all__ = ["ATTENTION_HIDDEN", "AttentionFamily"]
+__all__ = ["AttentionFamily", "averaged_shares"]
 
-ATTENTION_HIDDEN = 256  # rows of W_1, the hidden layer
 # settings that earlier versions had in other groups, by group
 _MOVED = {
     "cascade": ("last_level", "levels"),
@@ -60,17 +60,25 @@ class AttentionFamily(NetworkFamily):
     ranks = True
 
     def check(self, config: Config) -> None:
-        """Refuse all encoders but the LSTM."""
+        """Refuse all encoders but the LSTM, and two settings of averaged weights."""
         kind = config.encoder.kind
         if kind != "lstm":
             problem = f"encoder.kind: found {kind} with {config.method}"
             raise ConfigError(f"{problem}; expected lstm")
+        average_from = config.attention.average_from
+        if average_from and config.training.average:
+            problem = f"attention.average_from: found {list(average_from)}"
+            other = f"beside training.average={config.training.average:g}"
+            raise ConfigError(f"{problem} {other}; expected one of them, the other [] or 0")
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
-        """Refuse epochs or steps for another number of levels than the tree has."""
-        if n_labels is not None:
-            n_levels = len(self.widths(config, n_labels))
-            level_lengths(config.attention, config.training.epochs, n_levels)
+        """Refuse epochs, steps or averages for another number of levels than the tree has."""
+        if n_labels is None:
+            return
+        n_levels = len(self.widths(config, n_labels))
+        lengths = level_lengths(config.attention, config.training.epochs, n_levels, last=1)
+        if not config.attention.steps:  # passes are known when documents are counted
+            averaged_shares(config, [length.epochs for length in lengths])
 
     def check_processes(self, config: Config) -> None:
         """Refuse to be trained by several processes."""
@@ -138,9 +146,11 @@ class AttentionFamily(NetworkFamily):
         kept = config.attention.shortlist + ceil(sizes.true_labels)
         scored = scored_nodes(widths, [kept] * (len(widths) - 1))
         nodes = sum(number * times for number, times in zip(scored, passes, strict=False))
-        # α_tl, and the sum of W_1 H_t that they weigh
+        # α_tl, the sum of W_1 H_t that they weigh, and the layers above W_1
         words = sizes.tokens(config.encoder.max_tokens).mean
-        node_products = words * (shape.width + ATTENTION_HIDDEN)
+        layers = config.attention.layers
+        node_products = words * (shape.width + layers[0])
+        node_products += sum(columns * rows for columns, rows in pairwise((*layers, 1)))
         matches = sum(range(len(widths)))  # the candidates of a level are those of all above it
         return NetworkPlan(
             tree=widths,
@@ -151,8 +161,31 @@ class AttentionFamily(NetworkFamily):
             keeps_classifiers=True,
             stages=level_stages(len(widths)),
             encoders=len(widths),
+            averages=bool(config.attention.average_from),
         )
 
     def tuning_space(self, config: Config) -> Sequence[str]:
         """Return dropout."""
         return ("attention.dropout=0..0.6",)
+
+
+def averaged_shares(config: Config, passes: Sequence[float]) -> list[float]:
+    """Return the share of each level's steps, at its end, with averaged weights.
+
+    Args:
+        config: resolved settings.
+        passes: over the documents, of each level.
+    """
+    name = "attention.average_from"
+    average_from = config.attention.average_from
+    if not average_from:
+        return [config.training.average] * len(passes)
+    if len(average_from) != len(passes):
+        problem = f"{name}: found numbers for {len(average_from)} levels"
+        expected = f"{len(passes)}, as many as are tuned on, or {name}=[]"
+        raise ConfigError(f"{problem}; expected {expected} to use training.average")
+    for level, (start, epochs) in enumerate(zip(average_from, passes, strict=True), 1):
+        if start >= epochs:
+            problem = f"{name}: found {start:g} for level {level}"
+            raise ConfigError(f"{problem}; expected less than its {epochs:g} epochs")
+    return [1 - start / epochs for start, epochs in zip(average_from, passes, strict=True)]

@@ -11,9 +11,11 @@ from functools import partial
 from typing import cast
 
 import numpy as np
+from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
 from longtail.networks.attention import AttentionLevel, AttentionXML
+from longtail.networks.attention_family import averaged_shares
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
 from longtail.networks.encoders.lstm import LstmEncoder
@@ -38,11 +40,13 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     matrices = [
         matrix.minimum(1).astype(np.float32) for matrix in tree.coarsen(run.documents.label_matrix)
     ]
-    training = _LevelTraining(run, matrices, LevelValidation.of(run))
-    levels = list[AttentionLevel]()
-    chosen: Nodes | None = None
     # as many epochs for each level: it is the first that takes long to learn where to attend
     lengths = level_lengths(run.config.attention, run.config.training.epochs, tree.n_levels, last=1)
+    n_batches = -(-len(run.tokens) // run.config.training.batch_size)
+    averages = averaged_shares(run.config, [length.passes(n_batches) for length in lengths])
+    training = _LevelTraining(run, matrices, averages, LevelValidation.of(run))
+    levels = list[AttentionLevel]()
+    chosen: Nodes | None = None
     for t, length in enumerate(lengths):
         with logged_stage(f"level {t + 1} of {tree.n_levels}, network") as note:
             levels.append(training.trained(levels, chosen, length))
@@ -58,12 +62,13 @@ class _LevelTraining:
 
     run: NetworkRun
     matrices: Sequence[sparse.csr_array]  # (n, nodes) of each level, the targets of σ
+    averages: Sequence[float]  # share of each level's steps with averaged weights
     validation: LevelValidation | None
 
     def trained(
         self, above: Sequence[AttentionLevel], chosen: Nodes | None, length: LevelLength
     ) -> AttentionLevel:
-        """Return the network of the next level, trained: LSTM, W_1 and W_2 go on from the level
+        """Return the network of the next level, trained: LSTM and W_1 to W_o go on from the level
         above.
         """
         t = len(above)
@@ -103,6 +108,7 @@ class _LevelTraining:
         config = self.run.config
         seed = config.seed + t
         batches = Batches(self.run.tokens, self.matrices[t], config.training.batch_size, seed)
+        training = level_training(config.training, config.attention, length, len(batches))
         if self.validation is None:
             validate = None
         else:
@@ -110,7 +116,7 @@ class _LevelTraining:
         fit(
             level,
             batches,
-            level_training(config.training, config.attention, length, len(batches)),
+            replace_settings(training, average=self.averages[t]),
             seed=seed,
             checkpoints=self.run.checkpoints(t),
             validate=validate,

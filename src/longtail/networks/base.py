@@ -153,6 +153,7 @@ class NetworkPlan(NamedTuple):
     stages: tuple[str, ...] = ()  # of the training, as the log of a run calls them
     encoders: int = 1  # copies of the encoder in the model
     bootstraps: bool = False  # a linear solver finds the first classifiers of the first level
+    averages: bool = False  # weights are averaged, also where training.average is 0
 
 
 class NetworkFamily(Family):

@@ -173,7 +173,7 @@ def untrained_network(documents: Dataset, run: Run) -> Untrained | None:
     with logged_stage("tokens") as note:
         tokens = _tokens(documents, tokeniser, run)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
-    encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
+    encoder = first_encoder(tokeniser, tokens, config)
     network = LastLayer(encoder).to(choose_device(run.device))
     return Untrained(Embedder(tokeniser, network, config.training.precision), tokens)
 

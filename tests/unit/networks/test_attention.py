@@ -15,7 +15,8 @@ import torch
 
 import longtail as lt
 from longtail import store
-from longtail.config import Recursive, Training
+from longtail.config import Attention, Training
+from longtail.errors import ConfigError
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.networks import attention, attention_fitting
@@ -25,13 +26,15 @@ from longtail.networks.attention import (
     load_attention,
     save_attention,
 )
+from longtail.networks.attention_family import AttentionFamily
 from longtail.networks.attention_fitting import fit_attention
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import Embedder, LastLayer
-from longtail.networks.encoders import lstm
 from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
+from longtail.networks.fitting import network_inputs
 from longtail.networks.recursive import joined_nodes
+from longtail.networks.training.stepper import Stepper
 from longtail.reporting import listening
 from longtail.run_log import RunLog
 from longtail.steps.work import Work
@@ -50,23 +53,21 @@ V, D = 30, 5
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch):
-    monkeypatch.setattr(lstm, "LSTM_HIDDEN", 4)
-    monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 6)
-    monkeypatch.setattr(lstm, "_DROPOUT", 0.0)
+def encoder_of(vectors, pad=0, hidden=4, seed=0):
+    """Return an LSTM that drops nothing."""
+    idf = np.ones(len(vectors), np.float32)
+    return make_word_encoder("lstm", vectors, idf, pad, 16, seed, {"hidden": hidden})
 
 
-def level_of(t=2, **training):
+def level_of(t=2, layers=(6,), **training):
     """Return a level in float64 and training mode that drops nothing, whose attention and scores are far from even."""
     vectors = np.random.default_rng(t).normal(size=(V, D)).astype(np.float32)
-    encoder = make_word_encoder("lstm", vectors, np.ones(V, np.float32), 0, 16, seed=t)
+    encoder = encoder_of(vectors, seed=t)
     settings = Training(head_optimiser="sgd", head_decay=0, **training)
-    level = AttentionLevel(
-        encoder, TREE, t, Recursive(dropout=0.0, shortlist=2), settings, seed=5, std=8.0
-    )
+    attending = Attention(dropout=0.0, shortlist=2, layers=layers)
+    level = AttentionLevel(encoder, TREE, t, attending, settings, seed=5, std=8.0)
     with torch.no_grad():
-        for parameter in [*level.first.parameters(), *level.second.parameters()]:
+        for parameter in [part for layer in level.shared.values() for part in layer.parameters()]:
             parameter.mul_(4)
     if t == 2:
         level.parents = np.array(PARENTS, np.int32)
@@ -88,13 +89,16 @@ def batch_of(width=7, filler=0):
 
 
 def slow_logit(level, w, document, node):
-    """Return W_2 ReLU(W_1 m + b_1) + b_2 of m = Σ_t α_t H_t, α = softmax(H w), of one text without padding."""
+    """Return W_o ReLU(W_n ... ReLU(W_1 m + b_1) ... + b_n) + b_o of m = Σ_t α_t H_t, α = softmax(H w), of one text
+    without padding."""
     H = level.encoder.states(document[None], None)[0]
     assert H.dtype == torch.float64
     shares = [torch.exp(state @ w[node]) for state in H]
     m = sum(share / sum(shares) * state for share, state in zip(shares, H, strict=True))
-    hidden = torch.clamp(level.first.weight @ m + level.first.bias, min=0)
-    return (level.second.weight @ hidden + level.second.bias)[0]
+    *layers, output = level.shared.values()
+    for layer in layers:
+        m = torch.clamp(layer.weight @ m + layer.bias, min=0)
+    return (output.weight @ m + output.bias)[0]
 
 
 def documents(batch):
@@ -116,10 +120,12 @@ def slow_loss(level, w, batch):
 
 class TestLevel:
     @pytest.mark.parametrize("elements", [1, 10**9], ids=["a slot at a time", "at once"])
-    def test_loss_and_gradients_are_those_of_the_equations(self, monkeypatch, elements):
+    @pytest.mark.parametrize("layers", [(6,), (5, 7), (9, 8, 7)])
+    def test_loss_and_gradients_are_those_of_the_equations(self, monkeypatch, elements, layers):
         """Chunked or not, with positives among the candidates, beside them, and soft."""
         monkeypatch.setitem(attention._ELEMENTS, "cpu", elements)
-        level, batch = level_of(), batch_of(9, filler=3)
+        level, batch = level_of(layers=layers), batch_of(9, filler=3)
+        assert [len(layer.bias) for layer in level.shared.values()] == [*layers, 1]
         w, parameters = level.heads[0].weight.clone().requires_grad_(), list(level.parameters())
         expected = slow_loss(level, w, batch)
         gradients = torch.autograd.grad(expected, [*parameters, w])
@@ -171,14 +177,17 @@ class TestLevel:
         assert moved.nonzero()[:, 0].tolist() == [4, 5]
 
     def test_starts_from_the_level_above(self):
-        above, level = level_of(1), level_of(2)
+        above, level = level_of(1, layers=(6, 3)), level_of(2, layers=(6, 3))
+        level.further[0].weight.data.zero_()
         level.start(above, 0.75)
         assert torch.equal(level.first.weight, above.first.weight)
-        torch.testing.assert_close(level.second.bias, above.second.bias + 0.75)
+        assert torch.equal(level.further[0].weight, above.further[0].weight)
+        torch.testing.assert_close(level.output.bias, above.output.bias + 0.75)
 
     @pytest.mark.parametrize("state", [False, True])
-    def test_there_and_back(self, state):
-        ours, theirs = level_of(2), level_of(2)
+    @pytest.mark.parametrize("layers", [(6,), (6, 3)])
+    def test_there_and_back(self, state, layers):
+        ours, theirs = level_of(2, layers), level_of(2, layers)
         with torch.no_grad():
             for tensor in (*theirs.parameters(), theirs.heads[0].weight):
                 tensor.add_(1)
@@ -233,8 +242,17 @@ class TestRank:
 
 
 N, LABELS = 60, 20
+HIDDEN = 16
 SETTINGS = {
-    "attention": {"shortlist": 2, "dropout": 0.0, "epochs": [8, 24]},
+    # of a few units all may die, and nothing is learnt
+    "attention": {
+        "shortlist": 2,
+        "dropout": 0.0,
+        "word_dropout": 0.0,
+        "hidden": HIDDEN,
+        "layers": [32],
+        "epochs": [8, 24],
+    },
     "training": {
         "batch_size": 6,
         "encoder_rate": 0.01,
@@ -274,11 +292,7 @@ def problem():
 def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
     """Return a network trained on the problem, always from the same beginning."""
     vectors = np.random.default_rng(0).normal(0, 0.5, (400, 8)).astype(np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lstm, "LSTM_HIDDEN", 16)
-        encoder = make_word_encoder(
-            "lstm", vectors, np.ones(400, np.float32), problem.tokeniser.pad, 16, seed=3
-        )
+    encoder = encoder_of(vectors, problem.tokeniser.pad, HIDDEN, seed=3)
     embedder = Embedder(problem.tokeniser, LastLayer(encoder), "float32")
     given = (
         problem.documents,
@@ -312,19 +326,10 @@ def log_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ranker(problem, log_file):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "ATTENTION_HIDDEN", 32)
-        patch.setattr(lstm, "_DROPOUT", 0.0)
-        return trained(problem, log_file=log_file)
+    return trained(problem, log_file=log_file)
 
 
 class TestTraining:
-    @pytest.fixture(autouse=True)
-    def wider(self, monkeypatch):
-        monkeypatch.setattr(
-            attention, "ATTENTION_HIDDEN", 32
-        )  # of a few units all may die, and nothing is learnt
-
     def test_learns_the_documents(self, problem, ranker, log_file):
         losses = [
             event["losses"]["level 2"]
@@ -374,7 +379,7 @@ class TestTraining:
 
         monkeypatch.setattr(attention_fitting, "fit", seen)
         short, log = (
-            SETTINGS | {"attention": {"shortlist": 2, "epochs": [2, 1]}},
+            SETTINGS | {"attention": SETTINGS["attention"] | {"epochs": [2, 1]}},
             tmp_path / "log.jsonl",
         )
         ranker = trained(
@@ -388,8 +393,7 @@ class TestTraining:
         np.testing.assert_array_equal(given[1], joined_nodes(chosen, true))
         assert all(event["valid"]["P@1"] > 0 for event in epochs_of(log))
 
-    def test_saved_and_read(self, problem, ranker, tmp_path, monkeypatch):
-        monkeypatch.setattr(lstm, "LSTM_HIDDEN", 16)
+    def test_saved_and_read(self, problem, ranker, tmp_path):
         with store.write_folder(tmp_path / "model") as folder:
             ranker.network.encoder.save(folder.path("encoder"))
             save_attention(ranker, folder)
@@ -402,18 +406,112 @@ class TestTraining:
             np.testing.assert_array_equal(getattr(ours[0], name), getattr(theirs[0], name))
         np.testing.assert_array_equal(ours[1], theirs[1])
 
-    def test_a_folder_of_another_network(self, problem, ranker, tmp_path, monkeypatch):
+    def test_a_folder_of_another_network(self, problem, ranker, tmp_path):
         with store.write_folder(tmp_path / "model") as folder:
             save_attention(ranker, folder)
-        monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 7)
+        other = {"attention": SETTINGS["attention"] | {"layers": [7]}}
         with pytest.raises(
             ValueError,
             match=r"attention-0.safetensors, first.weight: found \(32, 32\); expected \(7, 32",
         ):
             load_attention(
                 store.open_folder(tmp_path / "model"),
-                configure("attentionxml", None, SETTINGS),
+                configure("attentionxml", None, other),
                 problem.tokeniser,
                 ranker.network.encoder,
                 torch.device("cpu"),
             )
+
+    def test_weights_are_averaged_from_an_epoch_of_each_level(self, problem, monkeypatch):
+        averages = []
+        fit = attention_fitting.fit
+
+        def seen(network, batches, training, **named):
+            averages.append((training.average, training.epochs))
+            return fit(network, batches, training, **named)
+
+        monkeypatch.setattr(attention_fitting, "fit", seen)
+        attending = SETTINGS["attention"] | {"epochs": [4, 5], "average_from": [3, 1]}
+        averaged = trained(problem, settings=SETTINGS | {"attention": attending})
+        assert averages == [(pytest.approx(0.25), 4), (pytest.approx(0.8), 5)]
+        plain = trained(
+            problem, settings=SETTINGS | {"attention": attending | {"average_from": []}}
+        )
+        assert averages[2:] == [(0.0, 4), (0.0, 5)]
+        ours = arrays_of(averaged)
+        theirs = arrays_of(plain)
+        assert not np.allclose(ours[0, "first.weight"], theirs[0, "first.weight"])
+
+    def test_average_of_the_last_epoch_is_the_mean_of_its_steps(self, problem, monkeypatch):
+        """Each step of the last epoch counts alike: the mean of weights that were noted beside the training."""
+        noted = []
+        step = Stepper.step
+
+        def noting(stepper, batch, number):
+            result = step(stepper, batch, number)
+            noted.append(stepper.network.first.weight.detach().clone())
+            return result
+
+        monkeypatch.setattr(Stepper, "step", noting)
+        attending = SETTINGS["attention"] | {"epochs": [2, 1], "average_from": [1, 0]}
+        ranker = trained(problem, settings=SETTINGS | {"attention": attending})
+        steps = -(-N // SETTINGS["training"]["batch_size"])
+        for level, weights in enumerate([noted[steps : 2 * steps], noted[2 * steps :]]):
+            assert len(weights) == steps
+            found = ranker.network.levels[level].first.weight
+            torch.testing.assert_close(found.detach(), torch.stack(weights).mean(0))
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"hidden": 0}, r"attention\.hidden"),
+            ({"hidden": -4}, r"attention\.hidden"),
+            ({"hidden": 9000}, r"attention\.hidden"),
+            ({"layers": []}, r"attention\.layers"),
+            ({"layers": [256, 0]}, r"attention\.layers"),
+            ({"word_dropout": 1.0}, r"attention\.word_dropout"),
+            ({"word_dropout": -0.1}, r"attention\.word_dropout"),
+            ({"dropout": 1}, r"attention\.dropout"),
+            ({"average_from": [-1]}, r"attention\.average_from"),
+        ],
+    )
+    def test_wrong_values_are_refused(self, settings, message):
+        with pytest.raises(ConfigError, match=message):
+            configure("attentionxml", None, {"attention": settings})
+        with pytest.raises(ConfigError, match=message):
+            lt.Longtail("attentionxml", attention=settings)
+
+    def test_two_settings_of_averages_are_refused(self):
+        settings = {"attention": {"average_from": [2, 1]}, "training": {"average": 0.5}}
+        message = r"average_from: found \[2.0, 1.0\] beside training.average=0.5; expected one of"
+        with pytest.raises(ConfigError, match=message):
+            AttentionFamily().check(configure("attentionxml", None, settings))
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            (
+                {"average_from": [1]},
+                r"average_from: found numbers for 1 levels; expected 2, as many",
+            ),
+            (
+                {"average_from": [1, 3]},
+                r"average_from: found 3 for level 2; expected less than its 3",
+            ),
+        ],
+    )
+    def test_averages_of_other_levels_are_refused(self, settings, message):
+        settings = {"attention": settings | {"epochs": [2, 3], "levels": [4]}}
+        config = configure("attentionxml", None, settings)
+        AttentionFamily().check_levels(config)
+        with pytest.raises(ConfigError, match=message):
+            AttentionFamily().check_levels(config, 20)
+
+    @pytest.mark.parametrize("name", ["hidden", "layers", "word_dropout", "average_from"])
+    def test_inputs_of_the_network(self, name):
+        """A run with another value trains anew."""
+        config = configure("attentionxml")
+        assert f"attention.{name}" in network_inputs(config, AttentionFamily())
+        assert f"attention.{name}" not in AttentionFamily().level_inputs()
