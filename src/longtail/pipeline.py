@@ -39,7 +39,7 @@ from longtail.networks.fitting import (
     fit_network,
     kept_network,
     label_hints,
-    network_tree,
+    network_trees,
     untrained_network,
 )
 from longtail.rankers import ranker_family
@@ -91,7 +91,7 @@ def train(
     network = fit_network(
         labelled,
         untrained_network(labelled, run),
-        network_tree(labelled, features, vectoriser, run),  # label features, label tree
+        network_trees(labelled, features, vectoriser, run),  # label features, label tree
         run,
     )
     features = combined_features(labelled, features, network, run)  # Φcat
@@ -180,7 +180,7 @@ def follow(
     fit_network(
         labelled,
         untrained_network(labelled, run),
-        network_tree(labelled, no_features, None, run),
+        network_trees(labelled, no_features, None, run),
         run,
     )
 

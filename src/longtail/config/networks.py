@@ -378,6 +378,14 @@ class Attention(Stage, frozen=True):
             "training.average"
         ),
     ] = ()
+    trees: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="label trees, each with networks of its own, whose scores are averaged",
+        ),
+    ] = 1
 
     def __post_init__(self) -> None:
         check_levels(self.levels)

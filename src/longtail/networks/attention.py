@@ -8,40 +8,29 @@ BiLSTM, w_l the attention vector of a node, α_tl = softmax_t(H w_l), m_l = Σ_t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from msgspec.structs import replace
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from longtail.config import Attention, Config, Training
-from longtail.features.text_encoder import TextEncoder
-from longtail.features.tokens import Tokeniser
+from longtail.config import Attention, Training
 from longtail.networks.base import Ranked
 from longtail.networks.batches import Batch
 from longtail.networks.encoders.lstm import LstmEncoder, mean_state
 from longtail.networks.heads.head import Head
 from longtail.networks.label_vectors import LabelVectors
 from longtail.networks.losses import Loss
-from longtail.networks.ranker import TREE, NeuralRanker, map_rows
 from longtail.networks.recursive import Resolution
 from longtail.networks.shortlist import best_nodes
-from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["AttentionLevel", "AttentionXML", "load_attention", "save_attention"]
-
-_FILES = "attention-"  # beginning of the names of the levels' files
-_ENCODER = "encoder."
-_HEAD = "head."
+__all__ = ["AttentionLevel", "AttentionXML", "Candidates"]
 
 # of first attention vectors: all nodes share W_1 to W_o, so where all attend alike none learns for
 # long
@@ -210,6 +199,15 @@ class AttentionLevel(Resolution):
         return super().trained() | maps
 
 
+class Candidates(NamedTuple):
+    """The nodes of a level that a document is compared with."""
+
+    scores: Tensor  # (B, S) σ, times that of the parent
+    nodes: Tensor | None  # (B, S) int32, −1 for padding; None: all nodes of the level
+    vectors: Tensor  # (B, 2h) mean of H
+    kept: tuple[Tensor, ...]  # the best nodes of each level above, (B, C) int32
+
+
 class AttentionXML(nn.Module):
     """The levels from the first down to that of the labels, or while they are trained, to the last
     that there is.
@@ -263,6 +261,16 @@ class AttentionXML(nn.Module):
     @torch.no_grad()
     def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
         """Return the ``k`` best nodes of the last level; a score is σ, times that of the parent."""
+        candidates = self.scored_labels(ids, mask)
+        nodes, at = best_nodes(candidates.scores, candidates.nodes, k, ordered=True)
+        scores = candidates.scores.gather(1, at).masked_fill(nodes < 0, 0)
+        return Ranked(scores, nodes, candidates.vectors, candidates.kept)
+
+    @torch.no_grad()
+    def scored_labels(self, ids: Tensor, mask: Tensor | None) -> Candidates:
+        """Return all nodes of the last level below the best ones of those above, with their
+        scores.
+        """
         nodes = None
         above = None
         kept = list[Tensor]()
@@ -276,8 +284,7 @@ class AttentionXML(nn.Module):
                 kept.append(top)
                 above = scores.gather(1, at)
                 nodes = self.tables.refine(t, top)
-        nodes, at = best_nodes(scores, nodes, k, ordered=True)
-        return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, x, tuple(kept))
+        return Candidates(scores, nodes, x, tuple(kept))
 
     def best(
         self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
@@ -309,55 +316,3 @@ class AttentionXML(nn.Module):
         """Return the encoder of the last level: each level has its own."""
         encoder = self.levels[-1].encoder
         return LabelVectors(encoder, (encoder.depth,), nn.Identity())
-
-
-def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
-    """Write the tree and attention-N.safetensors of each level; the first level's encoder is
-    written by others.
-    """
-    folder.write_arrays(TREE, ranker.tree.to_arrays())
-    for level in cast(AttentionXML, ranker.network).levels:
-        arrays = level.to_arrays()
-        if level.level == 0:
-            arrays = {name: arrays[name] for name in arrays if not name.startswith(_ENCODER)}
-        folder.write_arrays(_file(level.level), arrays)
-
-
-def load_attention(
-    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
-) -> NeuralRanker:
-    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors
-    stay mapped.
-    """
-    if encoder.kind != "lstm":
-        raise ValueError(f"attention: found an encoder {type(encoder).__name__}; expected an LSTM")
-    encoder = cast(LstmEncoder, encoder)
-    tree = LabelTree.from_arrays(folder.arrays(TREE))
-    training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-    encoders = [encoder, *(deepcopy(encoder) for _ in range(tree.n_levels - 1))]
-    levels = []
-    for t, level_encoder in enumerate(encoders):
-        level = AttentionLevel(
-            level_encoder, tree, t, config.attention, training, config.seed, std=0
-        )
-        _load_level(level, folder.arrays(_file(t)))
-        levels.append(level)
-    return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
-
-
-def _load_level(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Read what was trained; the encoder of the first level is the folder's."""
-    for name, tensor in level.trained().items():
-        if name.startswith(_ENCODER) and not level.level:
-            continue
-        array = arrays.get(name)
-        if array is None or array.shape != tuple(tensor.shape):
-            shape = getattr(array, "shape", "nothing")
-            expected = tuple(tensor.shape)
-            raise ValueError(f"{_file(level.level)}, {name}: found {shape}; expected {expected}")
-        tensor.copy_(torch.from_numpy(np.array(array)))
-    map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
-
-
-def _file(level: int) -> str:
-    return f"{_FILES}{level}.safetensors"

@@ -1,7 +1,8 @@
 """AttentionXML as a family of networks: a network per level of the label tree, which looks at all
 words of a text for each node that it scores.
 
-The network and its files are in ``attention.py``, its training in ``attention_fitting.py``."""
+The network is in ``attention.py``, that of several label trees, and the files of both, in
+``attention_trees.py``, and their training in ``attention_fitting.py``."""
 
 from __future__ import annotations
 
@@ -107,6 +108,10 @@ class AttentionFamily(NetworkFamily):
         """Return the settings that :meth:`levels` reads."""
         return settings_in("attention.last_level", "attention.levels")
 
+    def n_trees(self, config: Config) -> int:
+        """Return ``attention.trees``."""
+        return config.attention.trees
+
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return ``attention.levels``, else those of ``tree.levels``, else as the number of labels
         asks.
@@ -122,7 +127,7 @@ class AttentionFamily(NetworkFamily):
 
     def save(self, embedder: Any, folder: FolderWriter) -> None:
         """Write the tree, and the network of each level."""
-        from longtail.networks.attention import save_attention
+        from longtail.networks.attention_trees import save_attention
 
         save_attention(embedder, folder)
 
@@ -135,7 +140,7 @@ class AttentionFamily(NetworkFamily):
         device: torch.device,
     ) -> NeuralRanker:
         """Read the same; on the CPU attention vectors stay memory-mapped."""
-        from longtail.networks.attention import load_attention
+        from longtail.networks.attention_trees import load_attention
 
         return load_attention(folder, config, tokeniser, encoder, device)
 
@@ -152,15 +157,16 @@ class AttentionFamily(NetworkFamily):
         node_products = words * (shape.width + layers[0])
         node_products += sum(columns * rows for columns, rows in pairwise((*layers, 1)))
         matches = sum(range(len(widths)))  # the candidates of a level are those of all above it
+        trees = config.attention.trees
         return NetworkPlan(
             tree=widths,
             width=shape.width,
-            passes=3 * sum(passes) + matches,
-            products=3.0 * node_products * nodes,
-            level_groups=(tuple((number, shape.width) for number in widths),),
+            passes=trees * (3 * sum(passes) + matches),
+            products=3.0 * trees * node_products * nodes,
+            level_groups=(trees * tuple((number, shape.width) for number in widths),),
             keeps_classifiers=True,
             stages=level_stages(len(widths)),
-            encoders=len(widths),
+            encoders=trees * len(widths),
             averages=bool(config.attention.average_from),
         )
 

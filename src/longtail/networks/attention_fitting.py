@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -16,9 +16,11 @@ from scipy import sparse
 
 from longtail.networks.attention import AttentionLevel, AttentionXML
 from longtail.networks.attention_family import averaged_shares
+from longtail.networks.attention_trees import AttentionTrees
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
 from longtail.networks.encoders.lstm import LstmEncoder
+from longtail.networks.encoders.word_encoder import make_word_encoder
 from longtail.networks.heads.initial_rows import prior_logit
 from longtail.networks.layout import LevelLength, level_lengths
 from longtail.networks.level_fitting import LevelValidation, level_training
@@ -34,7 +36,44 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     """Return the network of all levels, trained; the run's embedder has the LSTM that the first
     level begins with.
 
-    Each level is two stages: its training, and the candidates of the next one.
+    Each level is two stages: its training, and the candidates of the next one. Of several trees,
+    each has networks of its own, which begin with the same vectors of words.
+    """
+    trees = [run.tree, *run.more_trees]
+    encoder = cast(LstmEncoder, run.embedder.network.encoder)
+    encoders = [encoder]  # all before the first one is trained
+    encoders += [_redrawn(encoder, run.config.seed + tree) for tree in range(1, len(trees))]
+    networks = list[AttentionXML]()
+    for number, (tree, encoder) in enumerate(zip(trees, encoders, strict=True)):
+        config = replace_settings(run.config, seed=run.config.seed + number)
+        of_tree = replace(run, tree=tree, config=config)
+        networks.append(_fit_tree(of_tree, encoder, number))
+    if len(networks) == 1:
+        return NeuralRanker(run.embedder.tokeniser, networks[0], run.tree).freeze()
+    return NeuralRanker(run.embedder.tokeniser, AttentionTrees(networks, trees), run.tree).freeze()
+
+
+def _redrawn(encoder: LstmEncoder, seed: int) -> LstmEncoder:
+    """Return an LSTM that has the same vectors of words, and other weights."""
+    drawn = make_word_encoder(
+        encoder.kind,
+        encoder.embedding.weight.numpy(force=True),
+        encoder.idf.numpy(force=True),
+        encoder.pad,
+        encoder.max_tokens,
+        seed,
+        {"hidden": encoder.hidden, "word_dropout": encoder.word_dropout},
+    )
+    return cast(LstmEncoder, drawn.to(encoder.embedding.weight.device))
+
+
+def _fit_tree(run: NetworkRun, encoder: LstmEncoder, number: int) -> AttentionXML:
+    """Return the network of the levels of one tree, trained.
+
+    Args:
+        run: with this tree, and its seed.
+        encoder: that the first level begins with.
+        number: of the tree.
     """
     tree = run.tree
     matrices = [
@@ -44,7 +83,7 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     lengths = level_lengths(run.config.attention, run.config.training.epochs, tree.n_levels, last=1)
     n_batches = -(-len(run.tokens) // run.config.training.batch_size)
     averages = averaged_shares(run.config, [length.passes(n_batches) for length in lengths])
-    training = _LevelTraining(run, matrices, averages, LevelValidation.of(run))
+    training = _LevelTraining(run, encoder, number, matrices, averages, LevelValidation.of(run))
     levels = list[AttentionLevel]()
     chosen: Nodes | None = None
     for t, length in enumerate(lengths):
@@ -53,7 +92,7 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t + 1 < tree.n_levels:
             chosen = training.chosen(levels)
-    return NeuralRanker(run.embedder.tokeniser, AttentionXML(levels), tree).freeze()
+    return AttentionXML(levels)
 
 
 @dataclass(frozen=True)
@@ -61,6 +100,8 @@ class _LevelTraining:
     """The training of one level after the other."""
 
     run: NetworkRun
+    encoder: LstmEncoder  # that the first level begins with
+    number: int  # of the tree
     matrices: Sequence[sparse.csr_array]  # (n, nodes) of each level, the targets of σ
     averages: Sequence[float]  # share of each level's steps with averaged weights
     validation: LevelValidation | None
@@ -77,7 +118,7 @@ class _LevelTraining:
             encoder = deepcopy(above[-1].encoder)
             shift = self._prior(t) - self._prior(t - 1)
         else:
-            encoder = cast(LstmEncoder, self.run.embedder.network.encoder)
+            encoder = self.encoder
             shift = self._prior(t)
         level = AttentionLevel(
             encoder,
@@ -95,7 +136,7 @@ class _LevelTraining:
             self._train(level, [*above, level], length)
             return level.to_arrays()
 
-        level.load_arrays(self.run.work.arrays(f"attention-{t}", make, self.run.inputs))
+        level.load_arrays(self.run.work.arrays(f"{self._stage}-{t}", make, self.run.inputs))
         level.parents = None
         level.heads[0].drop_optimiser_state()
         return level
@@ -118,7 +159,7 @@ class _LevelTraining:
             batches,
             replace_settings(training, average=self.averages[t]),
             seed=seed,
-            checkpoints=self.run.checkpoints(t),
+            checkpoints=self.run.checkpoints(self.number * self.run.tree.n_levels + t),
             validate=validate,
             steps=length.steps,
         )
@@ -130,6 +171,13 @@ class _LevelTraining:
         if t:
             candidates = round(min(self._most, widths[t - 1]) * (widths[t] / widths[t - 1]))
         return prior_logit(self.matrices[t], candidates)
+
+    @property
+    def _stage(self) -> str:
+        """The beginning of the names of a tree's stages."""
+        if not self.number:
+            return "attention"
+        return f"attention-tree-{self.number}"
 
     @property
     def _most(self) -> int:
@@ -144,7 +192,7 @@ class _LevelTraining:
         def make() -> dict[str, np.ndarray]:
             return {"nodes": self._matcher(levels).match(self.run.tokens, None, self._most)[1]}
 
-        name = f"attention-chosen-{len(levels) - 1}"
+        name = f"{self._stage}-chosen-{len(levels) - 1}"
         return self.run.work.arrays(name, make, self.run.inputs)["nodes"]
 
     def _matcher(self, levels: Sequence[AttentionLevel]) -> Matcher:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,7 +52,7 @@ __all__ = [
     "kept_network",
     "label_hints",
     "network_inputs",
-    "network_tree",
+    "network_trees",
     "untrained_network",
     "with_levels",
 ]
@@ -84,25 +85,26 @@ class Untrained(NamedTuple):
     tokens: Tokens
 
 
-def network_tree(
+def network_trees(
     documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run
-) -> LabelTree | None:
-    """Return the label tree that the network is trained on; None for methods without a network."""
+) -> list[LabelTree]:
+    """Return the label trees that the network is trained on; none for methods without a network."""
     family = network_of(run.config)
     if family is None:
-        return None
+        return []
     levels = with_levels(run.config, documents.n_labels)
     seeds = {"tree-network": run.config.seed}
+    for number in range(1, family.n_trees(run.config)):
+        seeds[f"tree-network-{number}"] = run.config.seed + number
     inputs = _network_tree_inputs(run.config, family)
     run = run._replace(config=levels)
-    [tree] = label_trees(documents, features, vectoriser, run, seeds, inputs)
-    return tree
+    return label_trees(documents, features, vectoriser, run, seeds, inputs)
 
 
 def fit_network(
     documents: Dataset,
     untrained: Untrained | None,
-    tree: LabelTree | None,
+    trees: Sequence[LabelTree],
     run: Run,
 ) -> Embedder | None:
     """Return the network of the method, ready for use, or the pretrained encoder if the features
@@ -114,7 +116,7 @@ def fit_network(
     if not uses_encoder(config):
         return None
     family = network_of(config)
-    if family is None or untrained is None or tree is None:
+    if family is None or untrained is None or not trees:
         from longtail.networks.embedder import pretrained_embedder
 
         precision = config.training.precision
@@ -127,8 +129,20 @@ def fit_network(
     if run.loss is not None:
         loss = loss_of(run.loss)
     inputs = network_inputs(config, family)
+    tree, *more_trees = trees
     network = family.fit(
-        NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss, inputs)
+        NetworkRun(
+            documents,
+            embedder,
+            tokens,
+            tree,
+            config,
+            run.work,
+            measured,
+            loss,
+            inputs,
+            more_trees,
+        )
     )
     current_group().leave()
     return network

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,96 +12,31 @@ pytest.importorskip("tokenizers")
 
 import torch
 
-import longtail as lt
+from attention_networks import (
+    PARENTS,
+    SETTINGS,
+    TREE,
+    TRUTH,
+    N,
+    arrays_of,
+    batch_of,
+    documents,
+    level_of,
+    sample_problem,
+    slow_logit,
+    trained,
+)
 from longtail import store
-from longtail.config import Attention, Training
-from longtail.errors import ConfigError
-from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.networks import attention, attention_fitting
-from longtail.networks.attention import (
-    AttentionLevel,
-    AttentionXML,
-    load_attention,
-    save_attention,
-)
-from longtail.networks.attention_family import AttentionFamily
-from longtail.networks.attention_fitting import fit_attention
-from longtail.networks.base import NetworkRun
-from longtail.networks.batches import Batch
-from longtail.networks.embedder import Embedder, LastLayer
-from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
-from longtail.networks.fitting import network_inputs
+from longtail.networks.attention import AttentionXML
+from longtail.networks.attention_trees import load_attention, save_attention
+from longtail.networks.encoders.word_encoder import WordEncoder
 from longtail.networks.recursive import joined_nodes
 from longtail.networks.training.stepper import Stepper
-from longtail.reporting import listening
-from longtail.run_log import RunLog
 from longtail.steps.work import Work
-from longtail.tree.tree import LabelTree
-from tiny_encoder import tokenizer_of
-
-TREE = LabelTree(
-    np.random.default_rng(1).permutation(14).astype(np.int32),
-    (np.array([0, 1, 4, 6]), np.array([0, 3, 4, 5, 9, 13, 14])),  # 3 → 6 → 14, of 1 to 4 children
-)
-LENGTHS = [7, 2, 5]
-PARENTS = [[0, 2, 5], [3, -1, -1], [1, 4, -1]]  # on the level above the labels
-TRUTH = [{0: 1.0, 13: 0.25}, {6: 1.0}, {3: 0.5, 9: 1.0, 12: 1.0}]  # targets of labels by position
-V, D = 30, 5
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def encoder_of(vectors, pad=0, hidden=4, seed=0):
-    """Return an LSTM that drops nothing."""
-    idf = np.ones(len(vectors), np.float32)
-    return make_word_encoder("lstm", vectors, idf, pad, 16, seed, {"hidden": hidden})
-
-
-def level_of(t=2, layers=(6,), **training):
-    """Return a level in float64 and training mode that drops nothing, whose attention and scores are far from even."""
-    vectors = np.random.default_rng(t).normal(size=(V, D)).astype(np.float32)
-    encoder = encoder_of(vectors, seed=t)
-    settings = Training(head_optimiser="sgd", head_decay=0, **training)
-    attending = Attention(dropout=0.0, shortlist=2, layers=layers)
-    level = AttentionLevel(encoder, TREE, t, attending, settings, seed=5, std=8.0)
-    with torch.no_grad():
-        for parameter in [part for layer in level.shared.values() for part in layer.parameters()]:
-            parameter.mul_(4)
-    if t == 2:
-        level.parents = np.array(PARENTS, np.int32)
-    return level.double().train()
-
-
-def batch_of(width=7, filler=0):
-    mask = torch.arange(width) < torch.tensor(LENGTHS)[:, None]
-    words = torch.randint(1, V, (3, 7), generator=torch.Generator().manual_seed(2))
-    ids = torch.full(mask.shape, filler)
-    ids[:, :7] = words
-    positives = torch.tensor(
-        [[*sorted(own), *[-1] * (4 - len(own))] for own in TRUTH], dtype=torch.int32
-    )
-    values = torch.tensor(
-        [[*(own[at] for at in sorted(own)), *[0.0] * (4 - len(own))] for own in TRUTH]
-    )
-    return Batch(ids.masked_fill(~mask, filler), mask, positives, values.double(), np.arange(3))
-
-
-def slow_logit(level, w, document, node):
-    """Return W_o ReLU(W_n ... ReLU(W_1 m + b_1) ... + b_n) + b_o of m = Σ_t α_t H_t, α = softmax(H w), of one text
-    without padding."""
-    H = level.encoder.states(document[None], None)[0]
-    assert H.dtype == torch.float64
-    shares = [torch.exp(state @ w[node]) for state in H]
-    m = sum(share / sum(shares) * state for share, state in zip(shares, H, strict=True))
-    *layers, output = level.shared.values()
-    for layer in layers:
-        m = torch.clamp(layer.weight @ m + layer.bias, min=0)
-    return (output.weight @ m + output.bias)[0]
-
-
-def documents(batch):
-    return [own[:length] for own, length in zip(batch.ids, LENGTHS, strict=True)]
 
 
 def slow_loss(level, w, batch):
@@ -241,82 +175,14 @@ class TestRank:
         torch.testing.assert_close(*scores, rtol=0.3, atol=0.05)
 
 
-N, LABELS = 60, 20
-HIDDEN = 16
-SETTINGS = {
-    # of a few units all may die, and nothing is learnt
-    "attention": {
-        "shortlist": 2,
-        "dropout": 0.0,
-        "word_dropout": 0.0,
-        "hidden": HIDDEN,
-        "layers": [32],
-        "epochs": [8, 24],
-    },
-    "training": {
-        "batch_size": 6,
-        "encoder_rate": 0.01,
-        "head_rate": 0.01,
-        "head_optimiser": "adamw",
-        "head_decay": 0.0,
-        "encoder_decay": 0.0,
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def problem():
-    """Return documents of the sample with the labels most of them have, their tokens and a tree of two levels."""
-    sample = lt.sample()[0].take(np.arange(N))
-    frequent = np.sort(np.argsort(-sample.label_counts, kind="stable")[:LABELS])
-    kept = {sample.labels.ids[label] for label in frequent.tolist()}
-    documents = lt.Dataset.of(
-        sample.texts, [sorted(kept.intersection(sample.labels_of(row))) for row in range(N)]
-    )
-    words = tokenizer_of(documents.texts, 400)
-    about = json.loads(words.to_str()) | {"post_processor": None}
-    files = {
-        "tokenizer.json": json.dumps(about),
-        "tokenizer_config.json": json.dumps({"pad_token": "[PAD]"}),
-    }
-    tokeniser = Tokeniser({name: text.encode() for name, text in files.items()}, 16)
-    tree = LabelTree(
-        np.random.default_rng(1).permutation(LABELS).astype(np.int32),
-        (np.arange(0, LABELS + 1, 5),),
-    )
-    return SimpleNamespace(
-        documents=documents, tokeniser=tokeniser, tokens=tokeniser(documents.texts), tree=tree
-    )
-
-
-def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
-    """Return a network trained on the problem, always from the same beginning."""
-    vectors = np.random.default_rng(0).normal(0, 0.5, (400, 8)).astype(np.float32)
-    encoder = encoder_of(vectors, problem.tokeniser.pad, HIDDEN, seed=3)
-    embedder = Embedder(problem.tokeniser, LastLayer(encoder), "float32")
-    given = (
-        problem.documents,
-        embedder,
-        problem.tokens,
-        problem.tree,
-        configure("attentionxml", None, settings),
-    )
-    listeners = [] if log_file is None else [RunLog(log_file)]
-    with listening(*listeners):
-        return fit_attention(NetworkRun(*given, work or Work(), valid))
-
-
 def epochs_of(log_file):
     events = [json.loads(line) for line in log_file.read_text().splitlines()]
     return [event for event in events if event["event"] == "epoch"]
 
 
-def arrays_of(ranker):
-    return {
-        (level.level, name): array
-        for level in ranker.network.levels
-        for name, array in level.to_arrays().items()
-    }
+@pytest.fixture(scope="module")
+def problem():
+    return sample_problem()
 
 
 @pytest.fixture(scope="module")
@@ -460,58 +326,3 @@ class TestTraining:
             assert len(weights) == steps
             found = ranker.network.levels[level].first.weight
             torch.testing.assert_close(found.detach(), torch.stack(weights).mean(0))
-
-
-class TestSettings:
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"hidden": 0}, r"attention\.hidden"),
-            ({"hidden": -4}, r"attention\.hidden"),
-            ({"hidden": 9000}, r"attention\.hidden"),
-            ({"layers": []}, r"attention\.layers"),
-            ({"layers": [256, 0]}, r"attention\.layers"),
-            ({"word_dropout": 1.0}, r"attention\.word_dropout"),
-            ({"word_dropout": -0.1}, r"attention\.word_dropout"),
-            ({"dropout": 1}, r"attention\.dropout"),
-            ({"average_from": [-1]}, r"attention\.average_from"),
-        ],
-    )
-    def test_wrong_values_are_refused(self, settings, message):
-        with pytest.raises(ConfigError, match=message):
-            configure("attentionxml", None, {"attention": settings})
-        with pytest.raises(ConfigError, match=message):
-            lt.Longtail("attentionxml", attention=settings)
-
-    def test_two_settings_of_averages_are_refused(self):
-        settings = {"attention": {"average_from": [2, 1]}, "training": {"average": 0.5}}
-        message = r"average_from: found \[2.0, 1.0\] beside training.average=0.5; expected one of"
-        with pytest.raises(ConfigError, match=message):
-            AttentionFamily().check(configure("attentionxml", None, settings))
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            (
-                {"average_from": [1]},
-                r"average_from: found numbers for 1 levels; expected 2, as many",
-            ),
-            (
-                {"average_from": [1, 3]},
-                r"average_from: found 3 for level 2; expected less than its 3",
-            ),
-        ],
-    )
-    def test_averages_of_other_levels_are_refused(self, settings, message):
-        settings = {"attention": settings | {"epochs": [2, 3], "levels": [4]}}
-        config = configure("attentionxml", None, settings)
-        AttentionFamily().check_levels(config)
-        with pytest.raises(ConfigError, match=message):
-            AttentionFamily().check_levels(config, 20)
-
-    @pytest.mark.parametrize("name", ["hidden", "layers", "word_dropout", "average_from"])
-    def test_inputs_of_the_network(self, name):
-        """A run with another value trains anew."""
-        config = configure("attentionxml")
-        assert f"attention.{name}" in network_inputs(config, AttentionFamily())
-        assert f"attention.{name}" not in AttentionFamily().level_inputs()
