@@ -26,8 +26,10 @@ from longtail.networks.encoders.lstm import LstmEncoder, mean_state
 from longtail.networks.heads.head import Head
 from longtail.networks.label_vectors import LabelVectors
 from longtail.networks.losses import Loss
+from longtail.networks.ranker import DistributedRanking
 from longtail.networks.recursive import Resolution
 from longtail.networks.shortlist import best_nodes
+from longtail.steps.process_group import current_group
 from longtail.tree.tree import LabelTree
 
 __all__ = ["AttentionLevel", "AttentionXML", "Candidates"]
@@ -107,11 +109,11 @@ class AttentionLevel(Resolution):
         of the level.
         """
         H = self.dropout(self.encoder.states(ids, mask))  # (B, T, 2h)
-        return mean_state(H, mask), self._logits(H, mask, nodes)
+        return mean_state(H, mask), self.heads[0].scores_by(self._logits, H, mask, nodes)
 
     def _logits(self, H: Tensor, mask: Tensor | None, nodes: Tensor | None) -> Tensor:
         """Return (B, S), made in chunks of slots; if there are several, the backward pass makes
-        each a second time.
+        each a second time. Of several processes, nodes are those of this one.
         """
         # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
         W1_H = functional.linear(H, self.first.weight)  # (B, T, rows of W_1)
@@ -142,10 +144,10 @@ class AttentionLevel(Resolution):
         if not torch.is_grad_enabled():  # no `unique`, for whose size the host would wait
             return head.weight, None if nodes is None else nodes.clamp(min=0).long()
         if nodes is None:
-            return head.gathered(torch.arange(len(head.weight), device=head.weight.device)), None
+            return head.local_rows(torch.arange(len(head.weight), device=head.weight.device)), None
         unique, at = torch.unique(nodes, return_inverse=True)
-        padding = int(unique[0] < 0)
-        return head.gathered(unique[padding:].long()), (at - padding).clamp(min=0)
+        padding = int((unique < 0).sum())
+        return head.local_rows(unique[padding:].long()), (at - padding).clamp(min=0)
 
     def _attended(
         self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor
@@ -290,9 +292,13 @@ class AttentionXML(nn.Module):
         self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
     ) -> tuple[Tensor, Tensor]:
         """Return vectors (B, 2h), and the ``k`` best nodes of the last level; the parents are those
-        it finds itself.
+        it finds itself. Of several processes each ranks its part of the documents.
         """
-        ranked = self.rank(ids, mask, k)
+        ranking: Any = self
+        group = current_group()
+        if group.size > 1:
+            ranking = DistributedRanking(self, group)
+        ranked = ranking.rank(ids, mask, k)
         return ranked.vectors, ranked.nodes
 
     @torch.no_grad()

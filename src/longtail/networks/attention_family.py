@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from longtail.config import Config
 from longtail.errors import ConfigError
 from longtail.features.encoder_folder import EncoderShape
-from longtail.networks.base import NetworkFamily, NetworkPlan, NetworkRun, not_shared
+from longtail.networks.base import NetworkFamily, NetworkPlan, NetworkRun
 from longtail.networks.layout import (
     level_lengths,
     level_passes,
@@ -82,8 +82,7 @@ class AttentionFamily(NetworkFamily):
             averaged_shares(config, [length.epochs for length in lengths])
 
     def check_processes(self, config: Config) -> None:
-        """Refuse to be trained by several processes."""
-        raise not_shared(config, "a network that is trained level by level")
+        """Refuse nothing: attention vectors are shared among processes."""
 
     def upgraded(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the settings with a group ``attention``, which earlier versions had in the groups

@@ -4,9 +4,9 @@ to fine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -28,6 +28,7 @@ from longtail.networks.ranker import NeuralRanker
 from longtail.networks.recursive import Matcher, Nodes, joined_nodes
 from longtail.networks.training.loop import fit
 from longtail.reporting import logged_stage
+from longtail.steps.process_group import ProcessGroup, current_group, shared_cores, use_group
 
 __all__ = ["fit_attention"]
 
@@ -92,7 +93,7 @@ def _fit_tree(run: NetworkRun, encoder: LstmEncoder, number: int) -> AttentionXM
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t + 1 < tree.n_levels:
             chosen = training.chosen(levels)
-    return AttentionXML(levels)
+    return AttentionXML(training.in_one_process(levels))
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ class _LevelTraining:
     matrices: Sequence[sparse.csr_array]  # (n, nodes) of each level, the targets of σ
     averages: Sequence[float]  # share of each level's steps with averaged weights
     validation: LevelValidation | None
+    # weights of the levels so far, memory-mapped, where several processes have their parts of them
+    stored: list[Mapping[str, np.ndarray]] = field(default_factory=list)
 
     def trained(
         self, above: Sequence[AttentionLevel], chosen: Nodes | None, length: LevelLength
@@ -129,17 +132,49 @@ class _LevelTraining:
             config.seed,
             loss=self.run.loss,
         )
+        group = current_group()
 
         def make() -> dict[str, np.ndarray]:
             level.parents = None if chosen is None else joined_nodes(chosen, self.matrices[t - 1])
             level.start(above[-1] if above else None, shift)
-            self._train(level, [*above, level], length)
+            with shared_cores(group):
+                self._train(level, [*above, level], length)
             return level.to_arrays()
 
-        level.load_arrays(self.run.work.arrays(f"{self._stage}-{t}", make, self.run.inputs))
+        arrays = self.run.work.together(f"{self._stage}-{t}", make, self.run.inputs)
+        level.load_arrays(arrays)
+        if group.size > 1:
+            self.stored.append(arrays)
         level.parents = None
         level.heads[0].drop_optimiser_state()
         return level
+
+    def in_one_process(self, levels: Sequence[AttentionLevel]) -> Sequence[AttentionLevel]:
+        """Return the levels, at the first process with the attention vectors of all: what follows
+        training is done by this one alone.
+        """
+        group = current_group()
+        if group.size == 1 or not group.is_first:
+            return levels
+        config = self.run.config
+        # no optimiser's state in memory
+        training = replace_settings(config.training, head_optimiser="sgd")
+        whole = list[AttentionLevel]()
+        with use_group(ProcessGroup()):
+            for level, arrays in zip(levels, self.stored, strict=True):
+                whole.append(
+                    AttentionLevel(
+                        level.encoder,
+                        self.run.tree,
+                        level.level,
+                        config.attention,
+                        training,
+                        config.seed,
+                        std=0,
+                    )
+                )
+                whole[-1].load_arrays(arrays)
+        return whole
 
     def _train(
         self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength
@@ -190,10 +225,12 @@ class _LevelTraining:
         """
 
         def make() -> dict[str, np.ndarray]:
-            return {"nodes": self._matcher(levels).match(self.run.tokens, None, self._most)[1]}
+            with shared_cores(current_group()):
+                nodes = self._matcher(levels).match(self.run.tokens, None, self._most)[1]
+            return {"nodes": nodes}
 
         name = f"{self._stage}-chosen-{len(levels) - 1}"
-        return self.run.work.arrays(name, make, self.run.inputs)["nodes"]
+        return self.run.work.together(name, make, self.run.inputs)["nodes"]
 
     def _matcher(self, levels: Sequence[AttentionLevel]) -> Matcher:
         return Matcher(

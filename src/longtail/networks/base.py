@@ -347,7 +347,7 @@ class NetworkFamily(Family):
 
 def not_shared(config: Config, cause: str) -> UsageError:
     """Return the refusal of training by several processes together."""
-    way_out = "expected cascadexml, lightxml or xml-cnn, or one process"
+    way_out = "expected cascadexml, lightxml, xml-cnn or attentionxml, or one process"
     return UsageError(f"torchrun with {config.method}: found {cause}; {way_out}")
 
 

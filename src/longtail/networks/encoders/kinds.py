@@ -194,6 +194,7 @@ class Lstm(WordEncoderKind):
 
     name = "lstm"
     encoder = "longtail.networks.encoders.lstm:LstmEncoder"
+    trains_in_processes = True
 
     def options(self, config: Config) -> Mapping[str, Any]:
         """Return the width of a state, and the dropout of word vectors."""

@@ -72,6 +72,8 @@ class LstmEncoder(WordEncoder):
     def states(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return H (B, T, 2h), 0 at padding; ``ids`` (B, T) int64, ``mask`` (B, T) bool or None."""
         x = dropout(self.embedding(ids), self.word_dropout, self.training)  # (B, T, D)
+        if not len(ids):  # one of several processes may have no document of a batch
+            return x @ x.new_zeros(self.dimensions, self.width)
         if mask is None:
             return torch.cat([self.forwards(x)[0], self.backwards(x.flip(1))[0].flip(1)], 2)
         back = _reversed_places(mask)[:, :, None]
