@@ -42,12 +42,14 @@ def encoder_of(vectors, pad=0, hidden=4, seed=0):
     return make_word_encoder("lstm", vectors, idf, pad, 16, seed, {"hidden": hidden})
 
 
-def level_of(t=2, layers=(6,), tree=TREE, **training):
+def level_of(t=2, layers=(6,), tree=TREE, level_shortlists=(), **training):
     """Return a level in float64 and training mode that drops nothing, whose attention and scores are far from even."""
     vectors = np.random.default_rng(t).normal(size=(V, D)).astype(np.float32)
     encoder = encoder_of(vectors, seed=t)
     settings = Training(head_optimiser="sgd", head_decay=0, **training)
-    attending = Attention(dropout=0.0, shortlist=2, layers=layers)
+    attending = Attention(
+        dropout=0.0, shortlist=2, layers=layers, level_shortlists=level_shortlists
+    )
     level = AttentionLevel(encoder, tree, t, attending, settings, seed=5, std=8.0)
     with torch.no_grad():
         for parameter in [part for layer in level.shared.values() for part in layer.parameters()]:

@@ -354,6 +354,13 @@ class Attention(Stage, frozen=True):
         int,
         Meta(ge=0, description="nodes of a level whose children are scored on the next one (C)"),
     ] = 64
+    level_shortlists: Annotated[
+        tuple[Count, ...],
+        Meta(
+            description="the same for each level above the labels, in place of shortlist; empty = "
+            "shortlist for all"
+        ),
+    ] = ()
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout of the LSTM's states (H)")] = (
         0.0
     )

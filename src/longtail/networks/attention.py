@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from longtail.config import Attention, Training
+from longtail.networks.attention_family import kept_nodes
 from longtail.networks.base import Ranked
 from longtail.networks.batches import Batch
 from longtail.networks.encoders.lstm import LstmEncoder, mean_state
@@ -243,8 +244,9 @@ class AttentionXML(nn.Module):
     @property
     def kept(self) -> list[int]:
         """C: how many nodes are kept on each level but the last."""
-        most = max(self.levels[-1].settings.shortlist, 1)
-        return [min(most, width) for width in self.tables.widths[: self.level]]
+        most = kept_nodes(self.levels[-1].settings, len(self.tables.widths))
+        widths = self.tables.widths[: self.level]
+        return [min(kept, width) for kept, width in zip(most, widths, strict=False)]
 
     @property
     def slots(self) -> list[int]:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from longtail.config import Config
+from longtail.config import Attention, Config
 from longtail.errors import ConfigError
 from longtail.features.encoder_folder import EncoderShape
 from longtail.networks.base import NetworkFamily, NetworkPlan, NetworkRun
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from longtail.networks.ranker import NeuralRanker
     from longtail.store import Folder, FolderWriter
 
-__all__ = ["AttentionFamily", "averaged_shares"]
+__all__ = ["AttentionFamily", "averaged_shares", "kept_nodes"]
 
 # settings that earlier versions had in other groups, by group
 _MOVED = {
@@ -73,10 +73,13 @@ class AttentionFamily(NetworkFamily):
             raise ConfigError(f"{problem} {other}; expected one of them, the other [] or 0")
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
-        """Refuse epochs, steps or averages for another number of levels than the tree has."""
+        """Refuse epochs, steps, shortlists or averages for another number of levels than the tree
+        has.
+        """
         if n_labels is None:
             return
         n_levels = len(self.widths(config, n_labels))
+        kept_nodes(config.attention, n_levels)
         lengths = level_lengths(config.attention, config.training.epochs, n_levels, last=1)
         if not config.attention.steps:  # passes are known when documents are counted
             averaged_shares(config, [length.epochs for length in lengths])
@@ -147,8 +150,10 @@ class AttentionFamily(NetworkFamily):
         """Return the plan of a network per level."""
         widths = self.widths(config, sizes.n_labels)
         passes = level_passes(config.attention, sizes, config.training, len(widths), last=1)
-        kept = config.attention.shortlist + ceil(sizes.true_labels)
-        scored = scored_nodes(widths, [kept] * (len(widths) - 1))
+        settings = config.attention
+        shortlists = settings.level_shortlists or [settings.shortlist] * (len(widths) - 1)
+        kept = [size + ceil(sizes.true_labels) for size in shortlists]
+        scored = scored_nodes(widths, kept)
         nodes = sum(number * times for number, times in zip(scored, passes, strict=False))
         # α_tl, the sum of W_1 H_t that they weigh, and the layers above W_1
         words = sizes.tokens(config.encoder.max_tokens).mean
@@ -194,3 +199,23 @@ def averaged_shares(config: Config, passes: Sequence[float]) -> list[float]:
             problem = f"{name}: found {start:g} for level {level}"
             raise ConfigError(f"{problem}; expected less than its {epochs:g} epochs")
     return [1 - start / epochs for start, epochs in zip(average_from, passes, strict=True)]
+
+
+def kept_nodes(settings: Attention, n_levels: int) -> list[int]:
+    """Return C of each level above the labels: how many nodes have candidates below them.
+
+    Args:
+        settings: of the levels.
+        n_levels: levels of the tree, labels included.
+    """
+    shortlists = settings.level_shortlists
+    if not shortlists:
+        return [max(settings.shortlist, 1)] * (n_levels - 1)
+    if len(shortlists) != n_levels - 1:
+        name = "attention.level_shortlists"
+        problem = f"{name}: found numbers for {len(shortlists)} levels"
+        expected = f"{n_levels - 1}, as many as are above the labels"
+        raise ConfigError(
+            f"{problem}; expected {expected}, or {name}=[] to use attention.shortlist"
+        )
+    return list(shortlists)

@@ -15,7 +15,7 @@ from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
 from longtail.networks.attention import AttentionLevel, AttentionXML
-from longtail.networks.attention_family import averaged_shares
+from longtail.networks.attention_family import averaged_shares, kept_nodes
 from longtail.networks.attention_trees import AttentionTrees
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
@@ -204,7 +204,8 @@ class _LevelTraining:
         widths = self.run.tree.widths
         candidates = widths[0]
         if t:
-            candidates = round(min(self._most, widths[t - 1]) * (widths[t] / widths[t - 1]))
+            kept = min(self._kept(t - 1), widths[t - 1])
+            candidates = round(kept * (widths[t] / widths[t - 1]))
         return prior_logit(self.matrices[t], candidates)
 
     @property
@@ -214,19 +215,22 @@ class _LevelTraining:
             return "attention"
         return f"attention-tree-{self.number}"
 
-    @property
-    def _most(self) -> int:
-        """C: the number of nodes of a level with candidates below them, beside the true ones."""
-        return max(self.run.config.attention.shortlist, 1)
+    def _kept(self, t: int) -> int:
+        """Return C: the number of nodes of a level with candidates below them, beside the true
+        ones.
+        """
+        return kept_nodes(self.run.config.attention, self.run.tree.n_levels)[t]
 
     def chosen(self, levels: Sequence[AttentionLevel]) -> Nodes:
         """Return (n, C) the best nodes of the last of ``levels`` for each document, whose children
         are candidates.
         """
 
+        kept = self._kept(len(levels) - 1)
+
         def make() -> dict[str, np.ndarray]:
             with shared_cores(current_group()):
-                nodes = self._matcher(levels).match(self.run.tokens, None, self._most)[1]
+                nodes = self._matcher(levels).match(self.run.tokens, None, kept)[1]
             return {"nodes": nodes}
 
         name = f"{self._stage}-chosen-{len(levels) - 1}"

@@ -345,6 +345,8 @@ class TestKinds:
         nodes = 4 + 2 * 40
         more = plan_with(layers=[256, 64, 8]).products - plan_with().products
         assert more == pytest.approx(3 * nodes * (256 * 64 + 64 * 8 + 8 - 256))
+        few = plan_with(level_shortlists=[1]).products
+        assert few < plan_with().products == plan_with(level_shortlists=[2]).products
         narrow, wide = (
             shape_of(sizes, configure("attentionxml", None, {"attention": {"hidden": hidden}}))
             for hidden in (256, 512)

@@ -134,7 +134,7 @@ class TestLevel:
 
 
 class TestRank:
-    def slow_ranking(self, network, document, kept):
+    def slow_ranking(self, network, document, *kept):
         """Return the labels below the ``kept`` best nodes of each level, with σ times σ of those above."""
         scores = dict.fromkeys(range(3), 1.0)
         for t, level in enumerate(network.levels):
@@ -142,7 +142,7 @@ class TestRank:
                    for n, above in scores.items()}  # fmt: skip
             if t == 2:
                 return own
-            best = sorted(own, key=lambda node: -own[node])[:kept]
+            best = sorted(own, key=lambda node: -own[node])[: kept[t]]
             scores = {child: own[node] for node in best for child in TREE.children(t, node)}
 
     def test_is_the_product_on_the_way_down(self):
@@ -151,7 +151,7 @@ class TestRank:
         assert network.slots == [3, 6, 8]
         assert network.widths == [8, 8, 8]
         for row, document in enumerate(documents(batch)):
-            expected = self.slow_ranking(network, document, 2)
+            expected = self.slow_ranking(network, document, 2, 2)
             best = sorted(expected, key=lambda node: -expected[node])[:5]
             found = [node for node in ranked.nodes[row].tolist() if node >= 0]
             assert found == best
@@ -164,6 +164,19 @@ class TestRank:
             assert float(path[row]) == pytest.approx(own[0])
         torch.testing.assert_close(ranked.vectors, network.vectors(batch.ids, batch.mask)[2])
         assert [tuple(kept.shape) for kept in ranked.kept] == [(3, 2), (3, 2)]
+
+    def test_each_level_keeps_its_own_number(self):
+        levels = [level_of(t, level_shortlists=(1, 4)) for t in range(3)]
+        network, batch = AttentionXML(levels).eval(), batch_of(9)
+        assert network.kept == [1, 4]
+        assert AttentionXML(levels[:2]).kept == [1]  # while they are trained
+        assert network.slots == [3, 3, 12]
+        ranked = network.rank(batch.ids, batch.mask, 14)
+        assert [tuple(kept.shape) for kept in ranked.kept] == [(3, 1), (3, 3)]
+        for row, document in enumerate(documents(batch)):
+            expected = self.slow_ranking(network, document, 1, 4)
+            labels = ranked.nodes[row]
+            assert set(labels[labels >= 0].tolist()) == set(expected)
 
     def test_in_half_shares_attention_vectors(self):
         network, batch = AttentionXML([level_of(t).float() for t in range(3)]).eval(), batch_of()

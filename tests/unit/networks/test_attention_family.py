@@ -24,6 +24,7 @@ class TestSettings:
             ({"word_dropout": -0.1}, r"attention\.word_dropout"),
             ({"dropout": 1}, r"attention\.dropout"),
             ({"average_from": [-1]}, r"attention\.average_from"),
+            ({"level_shortlists": [4, 0]}, r"attention\.level_shortlists"),
             ({"trees": 0}, r"attention\.trees"),
             ({"trees": 101}, r"attention\.trees"),
         ],
@@ -44,6 +45,10 @@ class TestSettings:
         ("settings", "message"),
         [
             (
+                {"level_shortlists": [4, 4]},
+                r"level_shortlists: found numbers for 2 levels; expected 1, as many as are above",
+            ),
+            (
                 {"average_from": [1]},
                 r"average_from: found numbers for 1 levels; expected 2, as many",
             ),
@@ -53,14 +58,16 @@ class TestSettings:
             ),
         ],
     )
-    def test_averages_of_other_levels_are_refused(self, settings, message):
+    def test_values_of_other_levels_are_refused(self, settings, message):
         settings = {"attention": settings | {"epochs": [2, 3], "levels": [4]}}
         config = configure("attentionxml", None, settings)
         AttentionFamily().check_levels(config)
         with pytest.raises(ConfigError, match=message):
             AttentionFamily().check_levels(config, 20)
 
-    @pytest.mark.parametrize("name", ["hidden", "layers", "word_dropout", "average_from", "trees"])
+    @pytest.mark.parametrize(
+        "name", ["hidden", "layers", "word_dropout", "average_from", "level_shortlists", "trees"]
+    )
     def test_inputs_of_the_network(self, name):
         """A run with another value trains anew."""
         config = configure("attentionxml")
