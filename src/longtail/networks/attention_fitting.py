@@ -19,6 +19,7 @@ from longtail.networks.attention_family import averaged_shares, kept_nodes
 from longtail.networks.attention_trees import AttentionTrees
 from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
+from longtail.networks.device import in_one_process
 from longtail.networks.encoders.lstm import LstmEncoder
 from longtail.networks.encoders.word_encoder import make_word_encoder
 from longtail.networks.heads.initial_rows import prior_logit
@@ -28,7 +29,7 @@ from longtail.networks.ranker import NeuralRanker
 from longtail.networks.recursive import Matcher, Nodes, joined_nodes
 from longtail.networks.training.loop import fit
 from longtail.reporting import logged_stage
-from longtail.steps.process_group import ProcessGroup, current_group, shared_cores, use_group
+from longtail.steps.process_group import current_group, shared_cores
 
 __all__ = ["fit_attention"]
 
@@ -159,22 +160,21 @@ class _LevelTraining:
         config = self.run.config
         # no optimiser's state in memory
         training = replace_settings(config.training, head_optimiser="sgd")
-        whole = list[AttentionLevel]()
-        with use_group(ProcessGroup()):
+        attention = config.attention
+
+        def make() -> list[AttentionLevel]:
+            whole = list[AttentionLevel]()
             for level, arrays in zip(levels, self.stored, strict=True):
+                at = level.level
                 whole.append(
                     AttentionLevel(
-                        level.encoder,
-                        self.run.tree,
-                        level.level,
-                        config.attention,
-                        training,
-                        config.seed,
-                        std=0,
+                        level.encoder, self.run.tree, at, attention, training, config.seed, std=0
                     )
                 )
-                whole[-1].load_arrays(arrays)
-        return whole
+                whole[at].load_arrays(arrays)
+            return whole
+
+        return in_one_process(make, [level.encoder for level in levels])
 
     def _train(
         self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength
