@@ -60,7 +60,7 @@ class Problems:
             way_out = ": it is read whole or not at all"
         else:
             way_out = f", or go on with --skip-bad {needed}"
-        raise DataError(self._shown, f"{count}; mend the file{way_out}")
+        raise DataError(self._shown, f"{count}; correct the file{way_out}")
 
 
 def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:

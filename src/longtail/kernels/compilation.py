@@ -65,6 +65,11 @@ class CompilationRecord:
             self._file = folder / _FILE_NAME
         self._version = f"{compiler} {_digest()}"
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether compiled kernels are kept for other processes."""
+        return self._file is not None
+
     def announced(self) -> bool:
         """Return whether a compilation was announced before."""
         return bool(self._read())

@@ -212,7 +212,9 @@ class RankingModel(ABC):
         """
         if not np.isfinite(ranked.data).all():
             problem = "scores that are not finite: weights of the model, or features given, are not"
-            raise ModelFolderError(f"found {problem}; train the model again, or mend the features")
+            raise ModelFolderError(
+                f"found {problem}; train the model again, or correct the features"
+            )
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
         return ranked

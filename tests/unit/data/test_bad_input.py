@@ -39,7 +39,8 @@ CASES: list[Case] = [
 ]
 PROBLEM = re.compile(r"[\w./-]+(:[1-9]\d*)?: \S.*; expected \S.*")
 WAY_OUT = re.compile(
-    r"(more than )?\d+ bad records?; mend the file(, or go on with --skip-bad (\d+|N)|: it is read whole or not at all)"
+    r"(more than )?\d+ bad records?; correct the file"
+    r"(, or go on with --skip-bad (\d+|N)|: it is read whole or not at all)"
 )
 
 
@@ -165,7 +166,7 @@ def test_the_good_records_are_read_when_the_bad_ones_may_be_left_out(case, put):
     assert take(case, path, skip_bad=bad) == (case.rest, case.counts)
     if bad > 1:  # with one, it is refused as above
         error = refusal(case, path, skip_bad=bad - 1)
-        way_out = f"{bad} bad records; mend the file, or go on with --skip-bad {bad}"
+        way_out = f"{bad} bad records; correct the file, or go on with --skip-bad {bad}"
         assert str(error).split("\n") == [*case.problems, way_out]
 
 
@@ -229,9 +230,9 @@ def test_at_most_20_problems_are_shown(tmp_path, monkeypatch, bad):
     assert [line.split(" ")[0] for line in shown] == [f"bad.jsonl:{line}:" for line in range(2, 22)]
     exact, more = f"{bad} bad records", "more than 20 bad records"
     assert way_out == (
-        f"{exact}; mend the file, or go on with --skip-bad {bad}"
+        f"{exact}; correct the file, or go on with --skip-bad {bad}"
         if bad == 20
-        else f"{more}; mend the file, or go on with --skip-bad N"
+        else f"{more}; correct the file, or go on with --skip-bad N"
     )
     assert len(read("bad.jsonl", skip_bad=bad)) == 1
     with pytest.raises(DataError):
@@ -252,7 +253,7 @@ def test_bad_labels_of_a_label_file_may_be_left_out_too(tmp_path, monkeypatch):
 def test_features_are_taken_whole(tmp_path):
     (tmp_path / "bad.bow").write_bytes(b"1 3 0\n 1:nan\n")
     with pytest.raises(
-        DataError, match=r"1 bad record; mend the file: it is read whole or not at all$"
+        DataError, match=r"1 bad record; correct the file: it is read whole or not at all$"
     ):
         read_features(tmp_path / "bad.bow")
 

@@ -216,7 +216,7 @@ def test_a_bad_line_is_named(file, line, found, expected):
     )
     assert first.endswith(f"; expected {expected}")
     assert len(first) < 250
-    assert last == "1 bad record; mend the file, or go on with --skip-bad 1"
+    assert last == "1 bad record; correct the file, or go on with --skip-bad 1"
     assert len(read(file, GOOD + b"\n" + line + b"\n" + GOOD, skip_bad=1)) == 2
 
 

@@ -26,12 +26,12 @@ def test_skip_bad_is_an_exact_bound(skip_bad):
 @pytest.mark.parametrize(
     ("bad", "skip_bad", "shown", "last"),
     [
-        (1, 0, 1, "1 bad record; mend the file, or go on with --skip-bad 1"),
-        (5, 4, 5, "5 bad records; mend the file, or go on with --skip-bad 5"),
-        (20, 0, 20, "20 bad records; mend the file, or go on with --skip-bad 20"),
-        (21, 0, 20, "more than 20 bad records; mend the file, or go on with --skip-bad N"),
-        (31, 30, 20, "more than 30 bad records; mend the file, or go on with --skip-bad N"),
-        (2, None, 2, "2 bad records; mend the file: it is read whole or not at all"),
+        (1, 0, 1, "1 bad record; correct the file, or go on with --skip-bad 1"),
+        (5, 4, 5, "5 bad records; correct the file, or go on with --skip-bad 5"),
+        (20, 0, 20, "20 bad records; correct the file, or go on with --skip-bad 20"),
+        (21, 0, 20, "more than 20 bad records; correct the file, or go on with --skip-bad N"),
+        (31, 30, 20, "more than 30 bad records; correct the file, or go on with --skip-bad N"),
+        (2, None, 2, "2 bad records; correct the file: it is read whole or not at all"),
     ],
 )
 def test_at_most_20_are_shown_and_their_number_is_true(bad, skip_bad, shown, last):
