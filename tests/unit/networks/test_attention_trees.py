@@ -188,7 +188,7 @@ class TestTraining:
         for part in ("encoder.forwards.weight_ih_l0", "first.weight", "head.weight"):
             assert not np.allclose(first[1, part], second[1, part])
 
-    def test_the_second_tree_begins_with_other_states(self, problem, monkeypatch):
+    def test_each_tree_begins_with_other_states(self, problem, monkeypatch):
         starts = []
         fit = attention_fitting.fit
 
@@ -201,9 +201,12 @@ class TestTraining:
             return fit(network, *args, **named)
 
         monkeypatch.setattr(attention_fitting, "fit", noting)
-        trained(problem, settings=SHORT, more_trees=trees_of(problem))
-        assert torch.equal(starts[0][0], starts[1][0])
-        assert not torch.allclose(starts[0][1], starts[1][1])
+        trained(problem, settings=SHORT, more_trees=2 * trees_of(problem))
+        words, states = zip(*starts, strict=True)
+        assert torch.equal(words[0], words[1])
+        assert torch.equal(words[0], words[2])
+        for one, other in ((0, 1), (0, 2), (1, 2)):
+            assert not torch.allclose(states[one], states[other])
 
     def test_goes_on_with_the_second_tree(self, problem, ranker, tmp_path, monkeypatch):
         fit = attention_fitting.fit
