@@ -58,6 +58,16 @@ PARTS = {
             "pifa, output, joint": label_features("pifa", "output", "joint"),
         },
     ),
+    "attentionxml": Part(
+        "attentionxml",
+        {},
+        {
+            "layers 256, 128": {"attention": {"layers": [256, 128]}},
+            "hidden 512, layers 512, 256": {"attention": {"hidden": 512, "layers": [512, 256]}},
+            "averaged": {"training": {"average": 0.5}},
+            "three trees": {"attention": {"trees": 3}},
+        },
+    ),
 }
 
 

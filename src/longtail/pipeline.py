@@ -39,6 +39,7 @@ from longtail.networks.fitting import (
     kept_network,
     label_hints,
     network_run,
+    network_trees,
     pretrained_encoder,
 )
 from longtail.rankers import ranker_family
@@ -91,10 +92,11 @@ def train(
     network_family = network_of(config)
     if network_family is None:
         network = pretrained_encoder(run)
-    else:  # label features, label tree, network
-        network = network_family.fit(
-            network_run(labelled, features, vectoriser, network_family, run)
+    else:
+        trees_of_network = network_trees(  # label features, label trees
+            labelled, features, vectoriser, network_family, run
         )
+        network = network_family.fit(network_run(labelled, trees_of_network, network_family, run))
         current_group().leave()  # of several processes, the first one goes on alone
     features = combined_features(labelled, features, network, run)  # Φcat
     hints = partial(label_hints, labelled, network, run)
@@ -181,7 +183,8 @@ def follow(
     no_features = document_features(replace(labelled, features=None), None, run.config)
     network_family = network_of(config)
     if network_family is not None:
-        network_family.fit(network_run(labelled, no_features, None, network_family, run))
+        trees = network_trees(labelled, no_features, None, network_family, run)
+        network_family.fit(network_run(labelled, trees, network_family, run))
         current_group().leave()
 
 

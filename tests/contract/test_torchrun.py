@@ -115,6 +115,25 @@ def test_the_model_of_two_processes_is_that_of_one(files, command, run, tmp_path
     np.testing.assert_allclose(models[1].embed(test), models[0].embed(test), atol=0.02)
 
 
+def test_attentionxml_of_two_processes_is_that_of_one(files, run, tmp_path):
+    settings = [
+        "encoder.width=16", "encoder.max_tokens=16", "attention.hidden=16", "attention.layers=[16,8]",
+        "attention.word_dropout=0", "attention.levels=[8]", "attention.epochs=[2,2]",
+        "training.batch_size=16", "calibration.method=none",
+    ]  # fmt: skip
+    sets = [word for setting in settings for word in ("--set", setting)]
+    command = ["train", files / "train.jsonl", "--method", "attentionxml", "--seed", 1, *sets]
+    assert run(*command, "-o", tmp_path / "one").code == 0
+    done = torchrun("-m", "longtail", *command, "-o", tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    models = lt.load(tmp_path / "one"), lt.load(tmp_path / "two")
+    heads = [model.model.neural_ranker.network.heads for model in models]
+    for one, two in zip(*heads, strict=True):
+        np.testing.assert_allclose(two.weight, one.weight, atol=2e-3)
+    texts = list(lt.read(files / "test.jsonl").texts)
+    np.testing.assert_allclose(models[1].embed(texts), models[0].embed(texts), atol=2e-3)
+
+
 def test_a_failing_rank_is_the_one_that_is_heard(command, tmp_path):
     script = tmp_path / "leaking.py"
     script.write_text(FAILING)

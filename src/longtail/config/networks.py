@@ -372,9 +372,45 @@ class Attention(Stage, frozen=True):
         int,
         Meta(ge=0, description="nodes of a level whose children are scored on the next one (C)"),
     ] = 64
+    level_shortlists: Annotated[
+        tuple[Count, ...],
+        Meta(
+            description="the same for each level above the labels, in place of shortlist; empty = "
+            "shortlist for all"
+        ),
+    ] = ()
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout of the LSTM's states (H)")] = (
         0.0
     )
+    word_dropout: Annotated[
+        float, Meta(ge=0, lt=1, description="dropout of the vectors of words, which the LSTM reads")
+    ] = 0.2
+    hidden: Annotated[
+        int, Meta(ge=1, le=8192, description="numbers of an LSTM state in each direction (h)")
+    ] = 256
+    layers: Annotated[
+        tuple[Count, ...],
+        Meta(
+            min_length=1,
+            description="sizes of the ReLU layers between attention and score, shared by all "
+            "labels, e.g. [512, 256]",
+        ),
+    ] = (256,)
+    average_from: Annotated[
+        tuple[NotNegative, ...],
+        Meta(
+            description="epochs of each level before its weights are averaged (SWA); empty = "
+            "training.average"
+        ),
+    ] = ()
+    trees: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="label trees, each with networks of its own, whose scores are averaged",
+        ),
+    ] = 1
 
     def __post_init__(self) -> None:
         check_levels(self.levels)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from longtail.config import Config, Training
 from longtail.features.encoder_folder import EncoderShape
 from longtail.forecast.gpus import Gpu, nominal_flops
@@ -68,16 +70,19 @@ def network_forecast(
     on_gpu = gpu is not None
     tokens = sizes.tokens(config.encoder.max_tokens)
     plan = (network_of(config) or network_family("encoder")).plan(shape, sizes, config)
-    classifiers = _classifiers(plan, config.training)
+    settings = config.training
+    if plan.averages and not settings.average:
+        settings = replace(settings, average=1.0)
+    classifiers = _classifiers(plan, settings)
     operations = plan.passes * encoder_of(config).operations(shape, sizes, config)
     operations += 2.0 * tokens.size * plan.products
     seconds = _COSTS.token_seconds * tokens.sum
     if not on_gpu:
         seconds += operations / _COSTS.flops
-    reading = _working_bytes(shape, tokens, False, on_gpu, config.training)
+    reading = _working_bytes(shape, tokens, False, on_gpu, settings)
     training = reading
     if plan.stages:
-        training = _working_bytes(shape, tokens, True, on_gpu, config.training)
+        training = _working_bytes(shape, tokens, True, on_gpu, settings)
     others = 4.0 * (plan.encoders - 1) * shape.parameters
     return NetworkForecast(
         width=plan.width,

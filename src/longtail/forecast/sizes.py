@@ -308,9 +308,9 @@ def shape_of(sizes: DataSizes, config: Config, *, known: bool = False) -> Encode
     kind = cast(WordEncoderKind, kind)
     if names_folder(settings.name):
         pretrained = _transformer(settings.name, known)
-        return kind.shape(pretrained.vocabulary, pretrained.width)
+        return kind.configured_shape(pretrained.vocabulary, pretrained.width, config)
     vocabulary = int(_WORDS * sizes.all_words**0.5) + 1
-    return kind.shape(vocabulary, settings.width)
+    return kind.configured_shape(vocabulary, settings.width, config)
 
 
 def _transformer(name: str, known: bool) -> EncoderShape:

@@ -69,15 +69,12 @@ def on_words(kind: str, **settings: dict[str, Any]) -> dict[str, Any]:
         "features": "cat",  # where classifiers are to join the network
         "tfidf": TEXT,
         "encoder": {"kind": kind, "name": "learned", "max_tokens": 32},
-        "cascade": {
-            "last_level": "shortlist",
-            "label_rows": "random",
-            "rescale": False,
-            "combine": "never",
-        },
+        "cascade": {"combine": "never"},
         # a small encoder is as fast as its batches are large, also on a CPU
         "training": {"epochs": 20, "encoder_rate": 3e-3, "head_rate": 3e-3, "micro_batch": 256},
     }
+    if kind != "lstm":  # AttentionXML has a group of its own
+        groups["cascade"] |= {"last_level": "shortlist", "label_rows": "random", "rescale": False}
     for name, group in settings.items():
         groups[name] = {**groups.get(name, {}), **group}
     return groups

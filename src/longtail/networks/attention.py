@@ -4,59 +4,52 @@ label tree.
 You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance
 Extreme Multi-Label Text Classification. The names are those of its section 3: H the states of a
 BiLSTM, w_l the attention vector of a node, α_tl = softmax_t(H w_l), m_l = Σ_t α_tl H_t, and ŷ_l =
-σ(W_2 ReLU(W_1 m_l)) with W_1 and W_2 shared by all nodes."""
+σ(W_o ReLU(W_n ... ReLU(W_1 m_l))) with W_1 to W_n and W_o shared by all nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
-from typing import Any, ClassVar, cast
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from msgspec.structs import replace
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from longtail.config import Attention, Config, Training
-from longtail.features.text_encoder import TextEncoder
-from longtail.features.tokens import Tokeniser
-from longtail.networks.attention_family import ATTENTION_HIDDEN
+from longtail.config import Attention, Training
+from longtail.networks.attention_family import kept_nodes
 from longtail.networks.base import Ranked
 from longtail.networks.batches import Batch
 from longtail.networks.encoders.lstm import LstmEncoder, mean_state
 from longtail.networks.heads.head import Head
 from longtail.networks.label_vectors import LabelVectors
 from longtail.networks.losses import Loss
-from longtail.networks.ranker import TREE, NeuralRanker, map_rows
+from longtail.networks.ranker import DistributedRanking
 from longtail.networks.recursive import Resolution
 from longtail.networks.shortlist import best_nodes
-from longtail.store import Folder, FolderWriter
+from longtail.steps.process_group import current_group
 from longtail.tree.tree import LabelTree
 
-__all__ = ["AttentionLevel", "AttentionXML", "load_attention", "save_attention"]
+__all__ = ["AttentionLevel", "AttentionXML", "Candidates"]
 
-_FILES = "attention-"  # beginning of the names of the levels' files
-_ENCODER = "encoder."
-_HEAD = "head."
-
-# of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for
+# of first attention vectors: all nodes share W_1 to W_o, so where all attend alike none learns for
 # long
 _STD = 0.3
-# numbers of a chunk of slots: attention, rows and hidden layer
+# numbers of a chunk of slots: attention, rows and hidden layers
 _ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
 
 
 class AttentionLevel(Resolution):
-    """The network of one level: a BiLSTM, an attention vector w_l of each node, and W_1 and W_2.
+    """The network of one level: a BiLSTM, an attention vector w_l of each node, and W_1 to W_o.
 
     The rows of its head are the attention vectors; its biases are not used.
     """
 
     encoder: LstmEncoder
+    settings: Attention
 
     def __init__(
         self,
@@ -71,22 +64,32 @@ class AttentionLevel(Resolution):
     ) -> None:
         """Make the network of a level where the encoder is, as :class:`Resolution`."""
         super().__init__(encoder, tree, level, settings, training, seed, std, loss)
+        sizes = settings.layers
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.first = nn.Linear(encoder.width, ATTENTION_HIDDEN)  # W_1
-            self.second = nn.Linear(ATTENTION_HIDDEN, 1)  # W_2
-        nn.init.zeros_(self.second.bias)
+            self.first = nn.Linear(encoder.width, sizes[0])  # W_1
+            further = [nn.Linear(*columns_and_rows) for columns_and_rows in pairwise(sizes)]
+            self.further = nn.ModuleList(further)  # W_2 to W_n
+            self.output = nn.Linear(sizes[-1], 1)  # W_o
+        nn.init.zeros_(self.output.bias)
         self.to(next(encoder.parameters()).device)
+
+    @property
+    def shared(self) -> dict[str, nn.Linear]:
+        """W_1 to W_o, which all nodes share, by their names in files."""
+        further = {f"further.{at}": layer for at, layer in enumerate(self.further)}
+        layers: dict[str, Any] = {"first": self.first, **further, "second": self.output}
+        return layers
 
     @torch.no_grad()
     def start(self, above: AttentionLevel | None, shift: float) -> None:
-        """Take W_1 and W_2 from the level above, if there is one, and add ``shift`` to the logit of
+        """Take W_1 to W_o from the level above, if there is one, and add ``shift`` to the logit of
         every node.
         """
         if above is not None:
-            self.first.load_state_dict(above.first.state_dict())
-            self.second.load_state_dict(above.second.state_dict())
-        self.second.bias.add_(shift)
+            for name, layer in self.shared.items():
+                layer.load_state_dict(above.shared[name].state_dict())
+        self.output.bias.add_(shift)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of
@@ -107,21 +110,20 @@ class AttentionLevel(Resolution):
         of the level.
         """
         H = self.dropout(self.encoder.states(ids, mask))  # (B, T, 2h)
-        return mean_state(H, mask), self._logits(H, mask, nodes)
+        return mean_state(H, mask), self.heads[0].scores_by(self._logits, H, mask, nodes)
 
     def _logits(self, H: Tensor, mask: Tensor | None, nodes: Tensor | None) -> Tensor:
         """Return (B, S), made in chunks of slots; if there are several, the backward pass makes
-        each a second time.
+        each a second time. Of several processes, nodes are those of this one.
         """
         # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
-        W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
+        W1_H = functional.linear(H, self.first.weight)  # (B, T, rows of W_1)
         w, at = self._attention_vectors(nodes)
         slots = at
         if slots is None:
             slots = torch.arange(len(w), device=w.device)
-        chunk_slots = max(
-            1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN))
-        )
+        slot_numbers = len(H) * (H.shape[1] + H.shape[2] + sum(self.settings.layers))
+        chunk_slots = max(1, _ELEMENTS[H.device.type] // max(slot_numbers, 1))
         chunks = torch.split(slots, chunk_slots, -1)
         attend: Any = self._attended
         if len(chunks) > 1 and torch.is_grad_enabled():
@@ -143,10 +145,10 @@ class AttentionLevel(Resolution):
         if not torch.is_grad_enabled():  # no `unique`, for whose size the host would wait
             return head.weight, None if nodes is None else nodes.clamp(min=0).long()
         if nodes is None:
-            return head.gathered(torch.arange(len(head.weight), device=head.weight.device)), None
+            return head.local_rows(torch.arange(len(head.weight), device=head.weight.device)), None
         unique, at = torch.unique(nodes, return_inverse=True)
-        padding = int(unique[0] < 0)
-        return head.gathered(unique[padding:].long()), (at - padding).clamp(min=0)
+        padding = int((unique < 0).sum())
+        return head.local_rows(unique[padding:].long()), (at - padding).clamp(min=0)
 
     def _attended(
         self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor
@@ -160,7 +162,9 @@ class AttentionLevel(Resolution):
             logits = logits.masked_fill(~mask[:, None, :], torch.finfo(logits.dtype).min)
         alpha = logits.softmax(-1)
         hidden = alpha.to(W1_H.dtype) @ W1_H + self.first.bias.to(W1_H.dtype)
-        logit: Tensor = self.second(hidden.relu()).squeeze(-1)  # (B, S, 256) -> (B, S)
+        for layer in self.further:
+            hidden = layer(hidden.relu())
+        logit: Tensor = self.output(hidden.relu()).squeeze(-1)  # (B, S, rows) -> (B, S)
         if logit.dtype == torch.float64:
             return logit
         return logit.float()
@@ -172,7 +176,7 @@ class AttentionLevel(Resolution):
         half = copy(self)
         in_bfloat16 = {
             name: deepcopy(getattr(self, name)).bfloat16()
-            for name in ("encoder", "first", "second")
+            for name in ("encoder", "first", "further", "output")
         }
         half._modules = self._modules | in_bfloat16
         return half.eval()
@@ -180,10 +184,9 @@ class AttentionLevel(Resolution):
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; attention vectors train themselves."""
         decayed, plain = super().optimiser_groups()
-        weights, biases = (
-            [getattr(part, name) for part in (self.first, self.second)]
-            for name in ("weight", "bias")
-        )
+        layers = self.shared.values()
+        weights = [layer.weight for layer in layers]
+        biases = [layer.bias for layer in layers]
         return [
             decayed | {"params": decayed["params"] + weights},
             plain | {"params": plain["params"] + biases},
@@ -191,13 +194,21 @@ class AttentionLevel(Resolution):
 
     def trained(self) -> dict[str, Tensor]:
         """Return the tensors that AdamW trains, by name."""
-        shared = {"first": self.first, "second": self.second}
         maps = {
-            f"{part}.{name}": tensor
-            for part, linear in shared.items()
+            f"{layer}.{name}": tensor
+            for layer, linear in self.shared.items()
             for name, tensor in linear.state_dict().items()
         }
         return super().trained() | maps
+
+
+class Candidates(NamedTuple):
+    """The nodes of a level that a document is compared with."""
+
+    scores: Tensor  # (B, S) σ, times that of the parent
+    nodes: Tensor | None  # (B, S) int32, −1 for padding; None: all nodes of the level
+    vectors: Tensor  # (B, 2h) mean of H
+    kept: tuple[Tensor, ...]  # the best nodes of each level above, (B, C) int32
 
 
 class AttentionXML(nn.Module):
@@ -233,8 +244,9 @@ class AttentionXML(nn.Module):
     @property
     def kept(self) -> list[int]:
         """C: how many nodes are kept on each level but the last."""
-        most = max(self.levels[-1].settings.shortlist, 1)
-        return [min(most, width) for width in self.tables.widths[: self.level]]
+        most = kept_nodes(self.levels[-1].settings, len(self.tables.widths))
+        widths = self.tables.widths[: self.level]
+        return [min(kept, width) for kept, width in zip(most, widths, strict=False)]
 
     @property
     def slots(self) -> list[int]:
@@ -253,6 +265,16 @@ class AttentionXML(nn.Module):
     @torch.no_grad()
     def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
         """Return the ``k`` best nodes of the last level; a score is σ, times that of the parent."""
+        candidates = self.scored_labels(ids, mask)
+        nodes, at = best_nodes(candidates.scores, candidates.nodes, k, ordered=True)
+        scores = candidates.scores.gather(1, at).masked_fill(nodes < 0, 0)
+        return Ranked(scores, nodes, candidates.vectors, candidates.kept)
+
+    @torch.no_grad()
+    def scored_labels(self, ids: Tensor, mask: Tensor | None) -> Candidates:
+        """Return all nodes of the last level below the best ones of those above, with their
+        scores.
+        """
         nodes = None
         above = None
         kept = list[Tensor]()
@@ -266,16 +288,19 @@ class AttentionXML(nn.Module):
                 kept.append(top)
                 above = scores.gather(1, at)
                 nodes = self.tables.refine(t, top)
-        nodes, at = best_nodes(scores, nodes, k, ordered=True)
-        return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, x, tuple(kept))
+        return Candidates(scores, nodes, x, tuple(kept))
 
     def best(
         self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
     ) -> tuple[Tensor, Tensor]:
         """Return vectors (B, 2h), and the ``k`` best nodes of the last level; the parents are those
-        it finds itself.
+        it finds itself. Of several processes each ranks its part of the documents.
         """
-        ranked = self.rank(ids, mask, k)
+        ranking: Any = self
+        group = current_group()
+        if group.size > 1:
+            ranking = DistributedRanking(self, group)
+        ranked = ranking.rank(ids, mask, k)
         return ranked.vectors, ranked.nodes
 
     @torch.no_grad()
@@ -299,55 +324,3 @@ class AttentionXML(nn.Module):
         """Return the encoder of the last level: each level has its own."""
         encoder = self.levels[-1].encoder
         return LabelVectors(encoder, (encoder.depth,), nn.Identity())
-
-
-def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
-    """Write the tree and attention-N.safetensors of each level; the first level's encoder is
-    written by others.
-    """
-    folder.write_arrays(TREE, ranker.tree.to_arrays())
-    for level in cast(AttentionXML, ranker.network).levels:
-        arrays = level.to_arrays()
-        if level.level == 0:
-            arrays = {name: arrays[name] for name in arrays if not name.startswith(_ENCODER)}
-        folder.write_arrays(_file(level.level), arrays)
-
-
-def load_attention(
-    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
-) -> NeuralRanker:
-    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors
-    stay mapped.
-    """
-    if encoder.kind != "lstm":
-        raise ValueError(f"attention: found an encoder {type(encoder).__name__}; expected an LSTM")
-    encoder = cast(LstmEncoder, encoder)
-    tree = LabelTree.from_arrays(folder.arrays(TREE))
-    training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-    encoders = [encoder, *(deepcopy(encoder) for _ in range(tree.n_levels - 1))]
-    levels = []
-    for t, level_encoder in enumerate(encoders):
-        level = AttentionLevel(
-            level_encoder, tree, t, config.attention, training, config.seed, std=0
-        )
-        _load_level(level, folder.arrays(_file(t)))
-        levels.append(level)
-    return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
-
-
-def _load_level(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Read what was trained; the encoder of the first level is the folder's."""
-    for name, tensor in level.trained().items():
-        if name.startswith(_ENCODER) and not level.level:
-            continue
-        array = arrays.get(name)
-        if array is None or array.shape != tuple(tensor.shape):
-            shape = getattr(array, "shape", "nothing")
-            expected = tuple(tensor.shape)
-            raise ValueError(f"{_file(level.level)}, {name}: found {shape}; expected {expected}")
-        tensor.copy_(torch.from_numpy(np.array(array)))
-    map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
-
-
-def _file(level: int) -> str:
-    return f"{_FILES}{level}.safetensors"

@@ -129,6 +129,7 @@ class NetworkRun:
     valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
     loss: Loss | None = None  # given from Python, in the place of ``training.loss``
     inputs: Inputs = EVERYTHING  # of the trained network
+    more_trees: Sequence[LabelTree] = ()  # beside ``tree``, for networks on several
 
     def checkpoints(self, number: int) -> Checkpoints:
         """Return the checkpoints of the network ``number`` of this run."""
@@ -153,6 +154,7 @@ class NetworkPlan(NamedTuple):
     stages: tuple[str, ...] = ()  # of the training, as the log of a run calls them
     encoders: int = 1  # copies of the encoder in the model
     bootstraps: bool = False  # a linear solver finds the first classifiers of the first level
+    averages: bool = False  # weights are averaged, also where training.average is 0
 
 
 class NetworkFamily(Family):
@@ -230,6 +232,14 @@ class NetworkFamily(Family):
     def level_inputs(self) -> Inputs:
         """Return the settings that :meth:`tree_settings` reads beside those of ``tree``."""
         return EVERYTHING
+
+    def n_trees(self, config: Config) -> int:
+        """Return the number of label trees that the network is trained on.
+
+        Args:
+            config: resolved settings.
+        """
+        return 1
 
     def levels(self, config: Config, n_labels: int) -> tuple[int, ...]:
         """Return the nodes of each level above the labels in the network's label tree; none: labels
@@ -337,7 +347,7 @@ class NetworkFamily(Family):
 
 def not_shared(config: Config, cause: str) -> UsageError:
     """Return the refusal of training by several processes together."""
-    way_out = "expected cascadexml, lightxml or xml-cnn, or one process"
+    way_out = "expected cascadexml, lightxml, xml-cnn or attentionxml, or one process"
     return UsageError(f"torchrun with {config.method}: found {cause}; {way_out}")
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
-import torch
 from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
@@ -32,6 +31,7 @@ from longtail.networks.batches import Batches
 from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_family import phase_epochs, ranking_settings
 from longtail.networks.cascade_ranker import CascadeRanker
+from longtail.networks.device import in_one_process
 from longtail.networks.encoders.word_encoder import WordEncoder
 from longtail.networks.heads.head import head_settings
 from longtail.networks.heads.initial_rows import Rows, centroid_rows, prior_logit
@@ -41,7 +41,7 @@ from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import History, fit
 from longtail.networks.training.meter import BEST_BY, RECALL
 from longtail.reporting import logged_stage
-from longtail.steps.process_group import ProcessGroup, current_group, shared_cores, use_group
+from longtail.steps.process_group import ProcessGroup, current_group, shared_cores
 from longtail.steps.trees import label_graph_of
 from longtail.tree.cluster import build_tree
 from longtail.tree.tree import LabelTree
@@ -188,16 +188,8 @@ class CascadeTraining:
         # no optimiser's state in memory
         training = replace_settings(config.training, head_optimiser="sgd")
         config = replace_settings(config, training=training)
-        with use_group(ProcessGroup()):
-            try:
-                return self._ranker(tree, config, std=0)
-            except torch.OutOfMemoryError:
-                log.warning(
-                    "the classifiers of all ranks do not fit on one GPU: the rest is done on the "
-                    "CPU"
-                )
-            self.run.embedder.network.encoder.cpu()
-            return self._ranker(tree, config, std=0)
+        encoder = self.run.embedder.network.encoder
+        return in_one_process(lambda: self._ranker(tree, config, std=0), [encoder])
 
     def _phase_configs(self) -> tuple[Config, Config]:
         """Return the settings of both phases, which share the epochs; the first may have a rate of

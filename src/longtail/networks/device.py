@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeVar
 
 import torch
+from torch import nn
 
 from longtail.errors import UsageError
 from longtail.kernels import pool
+from longtail.steps.process_group import ProcessGroup, use_group
 
-__all__ = ["allow_tf32", "arithmetic", "choose_device", "computes_in_half", "pool_threads"]
+__all__ = [
+    "allow_tf32",
+    "arithmetic",
+    "choose_device",
+    "computes_in_half",
+    "in_one_process",
+    "pool_threads",
+]
+
+T = TypeVar("T")
+
+log = logging.getLogger("longtail")
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -73,3 +88,23 @@ def pool_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def in_one_process(make: Callable[[], T], encoders: Sequence[nn.Module]) -> T:
+    """Return a network with the rows of all processes: what follows training is done by one alone,
+    on the CPU where they do not fit on its GPU.
+
+    Args:
+        make: makes the network on the device of its encoders.
+        encoders: of the network.
+    """
+    with use_group(ProcessGroup()):
+        try:
+            return make()
+        except torch.OutOfMemoryError:
+            log.warning(
+                "the classifiers of all ranks do not fit on one GPU: the rest is done on the CPU"
+            )
+        for encoder in encoders:
+            encoder.cpu()
+        return make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,6 +51,7 @@ __all__ = [
     "label_hints",
     "network_inputs",
     "network_run",
+    "network_trees",
     "pretrained_encoder",
     "with_levels",
 ]
@@ -83,19 +85,14 @@ class Untrained(NamedTuple):
 
 
 def network_run(
-    documents: Dataset,
-    features: Features,
-    vectoriser: TfIdf | None,
-    family: NetworkFamily,
-    run: Run,
+    documents: Dataset, trees: Sequence[LabelTree], family: NetworkFamily, run: Run
 ) -> NetworkRun:
-    """Return what a network is trained on: its encoder, the tokens of the documents, and a label
-    tree.
+    """Return what a network is trained on: its encoder, the tokens of the documents, and label
+    trees.
 
     Args:
         documents: to train on.
-        features: of the documents, for the label tree.
-        vectoriser: of these features; None without text features.
+        trees: of the labels (:func:`network_trees`).
         family: of the network.
         run: settings, stages and validation data.
     """
@@ -103,7 +100,7 @@ def network_run(
 
     config = run.config
     untrained = _untrained(documents, run)
-    tree = _network_tree(documents, features, vectoriser, family, run)
+    tree, *more_trees = trees
     loss = None
     if run.loss is not None:
         loss = loss_of(run.loss)
@@ -117,6 +114,7 @@ def network_run(
         valid=with_known_labels(run.valid, documents.labels),
         loss=loss,
         inputs=network_inputs(config, family),
+        more_trees=more_trees,
     )
 
 
@@ -132,20 +130,29 @@ def pretrained_encoder(run: Run) -> Embedder | None:
     return pretrained_embedder(run.config.encoder, precision, run.device).freeze()
 
 
-def _network_tree(
+def network_trees(
     documents: Dataset,
     features: Features,
     vectoriser: TfIdf | None,
     family: NetworkFamily,
     run: Run,
-) -> LabelTree:
-    """Return the label tree that the network is trained on."""
+) -> list[LabelTree]:
+    """Return the label trees that the network is trained on.
+
+    Args:
+        documents: to train on.
+        features: of the documents, for the label trees.
+        vectoriser: of these features; None without text features.
+        family: of the network.
+        run: settings and stages.
+    """
     levels = with_levels(run.config, documents.n_labels)
     seeds = {"tree-network": run.config.seed}
+    for number in range(1, family.n_trees(run.config)):
+        seeds[f"tree-network-{number}"] = run.config.seed + number
     inputs = _network_tree_inputs(run.config, family)
     run = run._replace(config=levels)
-    [tree] = label_trees(documents, features, vectoriser, run, seeds, inputs)
-    return tree
+    return label_trees(documents, features, vectoriser, run, seeds, inputs)
 
 
 def _network_tree_inputs(config: Config, family: NetworkFamily) -> Inputs:
@@ -184,7 +191,7 @@ def _untrained(documents: Dataset, run: Run) -> Untrained:
     with logged_stage("tokens") as note:
         tokens = _tokens(documents, tokeniser, run)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
-    encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
+    encoder = first_encoder(tokeniser, tokens, config)
     network = LastLayer(encoder).to(choose_device(run.device))
     return Untrained(Embedder(tokeniser, network, config.training.precision), tokens)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from longtail.methods.registry import encoder_kind, network_family, network_name
 from longtail.networks.base import NetworkFamily
 from longtail.networks.device import choose_device
 from longtail.networks.embedder import Embedder
+from longtail.networks.encoders.kinds import WordEncoderKind
 from longtail.networks.encoders.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
 from longtail.networks.label_vectors import LABEL_VECTORS
 from longtail.networks.ranker import TREE
@@ -182,15 +183,22 @@ def _cleaning(settings: Settings) -> Cleaning:
     return settings.cleaning
 
 
-def first_encoder(
-    tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int
-) -> Encoder | WordEncoder:
+def first_encoder(tokeniser: Tokeniser, tokens: Tokens, config: Config) -> Encoder | WordEncoder:
     """Return the encoder that training begins with; ``tokens`` are those of all documents."""
-    if not encoder_kind(settings.kind).reads_words:
+    settings = config.encoder
+    kind = encoder_kind(settings.kind)
+    if not kind.reads_words:
         return Encoder.load(encoder_folder(settings.name), settings.pooling)
-    vectors = _word_vectors(tokeniser, settings, seed)
-    idf = idf_of(tokens, len(vectors))
-    return make_word_encoder(settings.kind, vectors, idf, tokeniser.pad, settings.max_tokens, seed)
+    vectors = _word_vectors(tokeniser, settings, config.seed)
+    return make_word_encoder(
+        kind.name,
+        vectors,
+        idf_of(tokens, len(vectors)),
+        tokeniser.pad,
+        settings.max_tokens,
+        config.seed,
+        cast(WordEncoderKind, kind).options(config),
+    )
 
 
 def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArray[np.float32]:

@@ -24,6 +24,7 @@ from longtail.networks.base import VectorNetwork
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.heads.head import Head, head_settings
+from longtail.networks.heads.sharded_head import new_head
 from longtail.networks.layout import LevelSettings
 from longtail.networks.losses import Loss, NodeLoss, loss_named
 from longtail.networks.shortlist import Shortlist, TreeTables, best_nodes
@@ -75,7 +76,7 @@ class Resolution(LastLayer):
         self.training_settings = training
         device = next(encoder.parameters()).device
         settings_of_head = head_settings(training)
-        head = Head(
+        head = new_head(
             tree.widths[level],
             encoder.width,
             seed=seed + level,
@@ -151,7 +152,7 @@ class Resolution(LastLayer):
             return self.tables.all_nodes(self.level, batch.positives, batch.values)
         batch_parents = self.parents[batch.rows]
         batch_parents = batch_parents[
-            :, : (batch_parents >= 0).sum(1).max()
+            :, : (batch_parents >= 0).sum(1).max(initial=1)
         ]  # as wide as the batch needs, not all documents
         parents = torch.from_numpy(batch_parents).to(batch.positives.device)
         return self.tables.refine_with(self.level - 1, parents, batch.positives, batch.values)

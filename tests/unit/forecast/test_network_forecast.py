@@ -21,7 +21,7 @@ from longtail.forecast import networks as module
 from longtail.forecast import sizes as size_module
 from longtail.forecast.gpus import Gpu
 from longtail.forecast.networks import NetworkForecast
-from longtail.forecast.sizes import Distribution
+from longtail.forecast.sizes import Distribution, shape_of
 from longtail.kernels import pool
 from longtail.methods import METHODS, configure, network_of
 from longtail.networks.base import NetworkPlan
@@ -327,11 +327,43 @@ class TestKinds:
             2,
         )
         assert plan.passes == 3 * 3 + 1  # and once for the candidates of the second level
-        looks = (2 + 49 / 4) * (WIDTH + 256)  # at each word, for a node
+        looks = (2 + 49 / 4) * (WIDTH + 256) + 256  # at each word, for a node, and W_o
         assert plan.products == pytest.approx(
             3 * looks * (4 + 2 * 40)
         )  # two true nodes and two more are all four
         assert plan.level_groups == (((4, WIDTH), (40, WIDTH)),)
+
+    def test_layers_and_states_of_attention(self):
+        """A node costs each layer's weights, and a wider LSTM has more of them."""
+        levels = {"tree": {"levels": [4]}}
+        sizes = DataSizes.of(documents())
+
+        def plan_with(**attention):
+            settings = levels | {"attention": {"epochs": [1, 2], "shortlist": 2} | attention}
+            return plan_of(SHAPE, sizes, configure("attentionxml", None, settings))
+
+        nodes = 4 + 2 * 40
+        more = plan_with(layers=[256, 64, 8]).products - plan_with().products
+        assert more == pytest.approx(3 * nodes * (256 * 64 + 64 * 8 + 8 - 256))
+        few = plan_with(level_shortlists=[1]).products
+        assert few < plan_with().products == plan_with(level_shortlists=[2]).products
+        narrow, wide = (
+            shape_of(sizes, configure("attentionxml", None, {"attention": {"hidden": hidden}}))
+            for hidden in (256, 512)
+        )
+        assert (narrow.width, wide.width) == (512, 1024)
+        gates = [2 * 4 * hidden * (300 + hidden) for hidden in (256, 512)]
+        assert wide.parameters - narrow.parameters == gates[1] - gates[0]
+
+    def test_memory_of_averaged_weights(self):
+        settings = {"tree": {"levels": [4]}, "attention": {"epochs": [1, 2]}}
+        of_share = settings | {"training": {"average": 0.5}}
+        of_epochs = settings | {"attention": {"epochs": [1, 2], "average_from": [0, 1]}}
+        plain, by_share, by_epochs = (
+            network_forecast(documents(), configure("attentionxml", None, chosen)).training_bytes
+            for chosen in (settings, of_share, of_epochs)
+        )
+        assert plain < by_share == by_epochs
 
     def test_convolutions_over_padded_texts(self):
         """A few long texts make all others of their batches as long, as XML-CNN's are not sorted by length."""

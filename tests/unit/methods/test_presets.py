@@ -133,6 +133,11 @@ REQUIRED = {
         "attention.epochs",
         "attention.shortlist",
         "attention.dropout",
+        "attention.word_dropout",
+        "attention.hidden",
+        "attention.layers",
+        "attention.average_from",
+        "attention.trees",
         *(TRAINING - {"training.epochs"}),
     },
 }
@@ -428,6 +433,15 @@ YAML = {
     "amazon-670k": (200, (10, 10, 10, 10), (2**11, 2**14, 2**17), 160),
     "amazon-3m": (200, (5, 5, 5, 5), (2**13, 2**16, 2**19), 160),
 }
+# the same: hidden_size, linear_size, swa_warmup of each level
+SIZES = {
+    "eurlex-4k": (256, (256,), (10,)),
+    "wiki10-31k": (256, (256,), (4,)),
+    "amazoncat-13k": (512, (512, 256), (2,)),
+    "wiki-500k": (512, (512, 256), (2, 1)),
+    "amazon-670k": (512, (512, 256), (6, 2, 2, 2)),
+    "amazon-3m": (512, (512, 256), (2, 1, 1, 1)),
+}
 # X-Transformer, run_transformer_train.sh: clusters, MAX_STEPS, WARMUP_STEPS, LEARNING_RATE
 TRAIN_SH = {
     "eurlex-4k": (64, 1000, 100, 5e-5),
@@ -447,6 +461,13 @@ class TestOthers:
         assert (config.training.encoder_rate, config.encoder.max_tokens) == (1e-3, 500)
         assert config.attention.dropout == 0.5
         assert config.attention.last_level == ("shortlist" if levels else "full")
+
+    @pytest.mark.parametrize("name", SIZES)
+    def test_sizes_of_attentionxml(self, name):
+        attention = configure("attentionxml", name).attention
+        assert (attention.hidden, attention.layers, attention.average_from) == SIZES[name]
+        assert (attention.word_dropout, attention.trees) == (0.2, 3)
+        assert len(attention.average_from) == len(attention.epochs)
 
     @pytest.mark.parametrize("name", TRAIN_SH)
     def test_x_transformer(self, name):

@@ -85,8 +85,7 @@ def test_taken(method, given):
 @pytest.mark.parametrize(("method", "preset"), PRESETS)
 def test_methods_and_presets_have_no_settings_that_are_not_read(method, preset):
     config = configure(method, preset)
-    if method != "attentionxml":  # whose settings are those of all networks on vectors of words
-        check_settings_are_read(config, [METHODS[method].settings])
+    check_settings_are_read(config, [METHODS[method].settings])
     printed = tomllib.loads(method_toml(config))
     assert configure(method, None, printed) == config
     assert configure(method, preset, printed) == config

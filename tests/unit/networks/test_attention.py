@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,92 +12,31 @@ pytest.importorskip("tokenizers")
 
 import torch
 
-import longtail as lt
+from attention_networks import (
+    PARENTS,
+    SETTINGS,
+    TREE,
+    TRUTH,
+    N,
+    arrays_of,
+    batch_of,
+    documents,
+    level_of,
+    sample_problem,
+    slow_logit,
+    trained,
+)
 from longtail import store
-from longtail.config import Recursive, Training
-from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.networks import attention, attention_fitting
-from longtail.networks.attention import (
-    AttentionLevel,
-    AttentionXML,
-    load_attention,
-    save_attention,
-)
-from longtail.networks.attention_fitting import fit_attention
-from longtail.networks.base import NetworkRun
-from longtail.networks.batches import Batch
-from longtail.networks.embedder import Embedder, LastLayer
-from longtail.networks.encoders import lstm
-from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
+from longtail.networks.attention import AttentionXML
+from longtail.networks.attention_trees import load_attention, save_attention
+from longtail.networks.encoders.word_encoder import WordEncoder
 from longtail.networks.recursive import joined_nodes
-from longtail.reporting import listening
-from longtail.run_log import RunLog
+from longtail.networks.training.stepper import Stepper
 from longtail.steps.work import Work
-from longtail.tree.tree import LabelTree
-from tiny_encoder import tokenizer_of
-
-TREE = LabelTree(
-    np.random.default_rng(1).permutation(14).astype(np.int32),
-    (np.array([0, 1, 4, 6]), np.array([0, 3, 4, 5, 9, 13, 14])),  # 3 → 6 → 14, of 1 to 4 children
-)
-LENGTHS = [7, 2, 5]
-PARENTS = [[0, 2, 5], [3, -1, -1], [1, 4, -1]]  # on the level above the labels
-TRUTH = [{0: 1.0, 13: 0.25}, {6: 1.0}, {3: 0.5, 9: 1.0, 12: 1.0}]  # targets of labels by position
-V, D = 30, 5
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch):
-    monkeypatch.setattr(lstm, "LSTM_HIDDEN", 4)
-    monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 6)
-    monkeypatch.setattr(lstm, "_DROPOUT", 0.0)
-
-
-def level_of(t=2, **training):
-    """Return a level in float64 and training mode that drops nothing, whose attention and scores are far from even."""
-    vectors = np.random.default_rng(t).normal(size=(V, D)).astype(np.float32)
-    encoder = make_word_encoder("lstm", vectors, np.ones(V, np.float32), 0, 16, seed=t)
-    settings = Training(head_optimiser="sgd", head_decay=0, **training)
-    level = AttentionLevel(
-        encoder, TREE, t, Recursive(dropout=0.0, shortlist=2), settings, seed=5, std=8.0
-    )
-    with torch.no_grad():
-        for parameter in [*level.first.parameters(), *level.second.parameters()]:
-            parameter.mul_(4)
-    if t == 2:
-        level.parents = np.array(PARENTS, np.int32)
-    return level.double().train()
-
-
-def batch_of(width=7, filler=0):
-    mask = torch.arange(width) < torch.tensor(LENGTHS)[:, None]
-    words = torch.randint(1, V, (3, 7), generator=torch.Generator().manual_seed(2))
-    ids = torch.full(mask.shape, filler)
-    ids[:, :7] = words
-    positives = torch.tensor(
-        [[*sorted(own), *[-1] * (4 - len(own))] for own in TRUTH], dtype=torch.int32
-    )
-    values = torch.tensor(
-        [[*(own[at] for at in sorted(own)), *[0.0] * (4 - len(own))] for own in TRUTH]
-    )
-    return Batch(ids.masked_fill(~mask, filler), mask, positives, values.double(), np.arange(3))
-
-
-def slow_logit(level, w, document, node):
-    """Return W_2 ReLU(W_1 m + b_1) + b_2 of m = Σ_t α_t H_t, α = softmax(H w), of one text without padding."""
-    H = level.encoder.states(document[None], None)[0]
-    assert H.dtype == torch.float64
-    shares = [torch.exp(state @ w[node]) for state in H]
-    m = sum(share / sum(shares) * state for share, state in zip(shares, H, strict=True))
-    hidden = torch.clamp(level.first.weight @ m + level.first.bias, min=0)
-    return (level.second.weight @ hidden + level.second.bias)[0]
-
-
-def documents(batch):
-    return [own[:length] for own, length in zip(batch.ids, LENGTHS, strict=True)]
 
 
 def slow_loss(level, w, batch):
@@ -116,10 +54,12 @@ def slow_loss(level, w, batch):
 
 class TestLevel:
     @pytest.mark.parametrize("elements", [1, 10**9], ids=["a slot at a time", "at once"])
-    def test_loss_and_gradients_are_those_of_the_equations(self, monkeypatch, elements):
+    @pytest.mark.parametrize("layers", [(6,), (5, 7), (9, 8, 7)])
+    def test_loss_and_gradients_are_those_of_the_equations(self, monkeypatch, elements, layers):
         """Chunked or not, with positives among the candidates, beside them, and soft."""
         monkeypatch.setitem(attention._ELEMENTS, "cpu", elements)
-        level, batch = level_of(), batch_of(9, filler=3)
+        level, batch = level_of(layers=layers), batch_of(9, filler=3)
+        assert [len(layer.bias) for layer in level.shared.values()] == [*layers, 1]
         w, parameters = level.heads[0].weight.clone().requires_grad_(), list(level.parameters())
         expected = slow_loss(level, w, batch)
         gradients = torch.autograd.grad(expected, [*parameters, w])
@@ -171,14 +111,17 @@ class TestLevel:
         assert moved.nonzero()[:, 0].tolist() == [4, 5]
 
     def test_starts_from_the_level_above(self):
-        above, level = level_of(1), level_of(2)
+        above, level = level_of(1, layers=(6, 3)), level_of(2, layers=(6, 3))
+        level.further[0].weight.data.zero_()
         level.start(above, 0.75)
         assert torch.equal(level.first.weight, above.first.weight)
-        torch.testing.assert_close(level.second.bias, above.second.bias + 0.75)
+        assert torch.equal(level.further[0].weight, above.further[0].weight)
+        torch.testing.assert_close(level.output.bias, above.output.bias + 0.75)
 
     @pytest.mark.parametrize("state", [False, True])
-    def test_there_and_back(self, state):
-        ours, theirs = level_of(2), level_of(2)
+    @pytest.mark.parametrize("layers", [(6,), (6, 3)])
+    def test_there_and_back(self, state, layers):
+        ours, theirs = level_of(2, layers), level_of(2, layers)
         with torch.no_grad():
             for tensor in (*theirs.parameters(), theirs.heads[0].weight):
                 tensor.add_(1)
@@ -191,7 +134,7 @@ class TestLevel:
 
 
 class TestRank:
-    def slow_ranking(self, network, document, kept):
+    def slow_ranking(self, network, document, *kept):
         """Return the labels below the ``kept`` best nodes of each level, with σ times σ of those above."""
         scores = dict.fromkeys(range(3), 1.0)
         for t, level in enumerate(network.levels):
@@ -199,7 +142,7 @@ class TestRank:
                    for n, above in scores.items()}  # fmt: skip
             if t == 2:
                 return own
-            best = sorted(own, key=lambda node: -own[node])[:kept]
+            best = sorted(own, key=lambda node: -own[node])[: kept[t]]
             scores = {child: own[node] for node in best for child in TREE.children(t, node)}
 
     def test_is_the_product_on_the_way_down(self):
@@ -208,7 +151,7 @@ class TestRank:
         assert network.slots == [3, 6, 8]
         assert network.widths == [8, 8, 8]
         for row, document in enumerate(documents(batch)):
-            expected = self.slow_ranking(network, document, 2)
+            expected = self.slow_ranking(network, document, 2, 2)
             best = sorted(expected, key=lambda node: -expected[node])[:5]
             found = [node for node in ranked.nodes[row].tolist() if node >= 0]
             assert found == best
@@ -222,6 +165,19 @@ class TestRank:
         torch.testing.assert_close(ranked.vectors, network.vectors(batch.ids, batch.mask)[2])
         assert [tuple(kept.shape) for kept in ranked.kept] == [(3, 2), (3, 2)]
 
+    def test_each_level_keeps_its_own_number(self):
+        levels = [level_of(t, level_shortlists=(1, 4)) for t in range(3)]
+        network, batch = AttentionXML(levels).eval(), batch_of(9)
+        assert network.kept == [1, 4]
+        assert AttentionXML(levels[:2]).kept == [1]  # while they are trained
+        assert network.slots == [3, 3, 12]
+        ranked = network.rank(batch.ids, batch.mask, 14)
+        assert [tuple(kept.shape) for kept in ranked.kept] == [(3, 1), (3, 3)]
+        for row, document in enumerate(documents(batch)):
+            expected = self.slow_ranking(network, document, 1, 4)
+            labels = ranked.nodes[row]
+            assert set(labels[labels >= 0].tolist()) == set(expected)
+
     def test_in_half_shares_attention_vectors(self):
         network, batch = AttentionXML([level_of(t).float() for t in range(3)]).eval(), batch_of()
         half = network.in_half()
@@ -232,77 +188,14 @@ class TestRank:
         torch.testing.assert_close(*scores, rtol=0.3, atol=0.05)
 
 
-N, LABELS = 60, 20
-SETTINGS = {
-    "attention": {"shortlist": 2, "dropout": 0.0, "epochs": [8, 24]},
-    "training": {
-        "batch_size": 6,
-        "encoder_rate": 0.01,
-        "head_rate": 0.01,
-        "head_optimiser": "adamw",
-        "head_decay": 0.0,
-        "encoder_decay": 0.0,
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def problem():
-    """Return documents of the sample with the labels most of them have, their tokens and a tree of two levels."""
-    sample = lt.sample()[0].take(np.arange(N))
-    frequent = np.sort(np.argsort(-sample.label_counts, kind="stable")[:LABELS])
-    kept = {sample.labels.ids[label] for label in frequent.tolist()}
-    documents = lt.Dataset.of(
-        sample.texts, [sorted(kept.intersection(sample.labels_of(row))) for row in range(N)]
-    )
-    words = tokenizer_of(documents.texts, 400)
-    about = json.loads(words.to_str()) | {"post_processor": None}
-    files = {
-        "tokenizer.json": json.dumps(about),
-        "tokenizer_config.json": json.dumps({"pad_token": "[PAD]"}),
-    }
-    tokeniser = Tokeniser({name: text.encode() for name, text in files.items()}, 16)
-    tree = LabelTree(
-        np.random.default_rng(1).permutation(LABELS).astype(np.int32),
-        (np.arange(0, LABELS + 1, 5),),
-    )
-    return SimpleNamespace(
-        documents=documents, tokeniser=tokeniser, tokens=tokeniser(documents.texts), tree=tree
-    )
-
-
-def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
-    """Return a network trained on the problem, always from the same beginning."""
-    vectors = np.random.default_rng(0).normal(0, 0.5, (400, 8)).astype(np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lstm, "LSTM_HIDDEN", 16)
-        encoder = make_word_encoder(
-            "lstm", vectors, np.ones(400, np.float32), problem.tokeniser.pad, 16, seed=3
-        )
-    embedder = Embedder(problem.tokeniser, LastLayer(encoder), "float32")
-    given = (
-        problem.documents,
-        embedder,
-        problem.tokens,
-        problem.tree,
-        configure("attentionxml", None, settings),
-    )
-    listeners = [] if log_file is None else [RunLog(log_file)]
-    with listening(*listeners):
-        return fit_attention(NetworkRun(*given, work or Work(), valid))
-
-
 def epochs_of(log_file):
     events = [json.loads(line) for line in log_file.read_text().splitlines()]
     return [event for event in events if event["event"] == "epoch"]
 
 
-def arrays_of(ranker):
-    return {
-        (level.level, name): array
-        for level in ranker.network.levels
-        for name, array in level.to_arrays().items()
-    }
+@pytest.fixture(scope="module")
+def problem():
+    return sample_problem()
 
 
 @pytest.fixture(scope="module")
@@ -312,19 +205,10 @@ def log_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ranker(problem, log_file):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "ATTENTION_HIDDEN", 32)
-        patch.setattr(lstm, "_DROPOUT", 0.0)
-        return trained(problem, log_file=log_file)
+    return trained(problem, log_file=log_file)
 
 
 class TestTraining:
-    @pytest.fixture(autouse=True)
-    def wider(self, monkeypatch):
-        monkeypatch.setattr(
-            attention, "ATTENTION_HIDDEN", 32
-        )  # of a few units all may die, and nothing is learnt
-
     def test_learns_the_documents(self, problem, ranker, log_file):
         losses = [
             event["losses"]["level 2"]
@@ -374,7 +258,7 @@ class TestTraining:
 
         monkeypatch.setattr(attention_fitting, "fit", seen)
         short, log = (
-            SETTINGS | {"attention": {"shortlist": 2, "epochs": [2, 1]}},
+            SETTINGS | {"attention": SETTINGS["attention"] | {"epochs": [2, 1]}},
             tmp_path / "log.jsonl",
         )
         ranker = trained(
@@ -388,8 +272,7 @@ class TestTraining:
         np.testing.assert_array_equal(given[1], joined_nodes(chosen, true))
         assert all(event["valid"]["P@1"] > 0 for event in epochs_of(log))
 
-    def test_saved_and_read(self, problem, ranker, tmp_path, monkeypatch):
-        monkeypatch.setattr(lstm, "LSTM_HIDDEN", 16)
+    def test_saved_and_read(self, problem, ranker, tmp_path):
         with store.write_folder(tmp_path / "model") as folder:
             ranker.network.encoder.save(folder.path("encoder"))
             save_attention(ranker, folder)
@@ -402,18 +285,57 @@ class TestTraining:
             np.testing.assert_array_equal(getattr(ours[0], name), getattr(theirs[0], name))
         np.testing.assert_array_equal(ours[1], theirs[1])
 
-    def test_a_folder_of_another_network(self, problem, ranker, tmp_path, monkeypatch):
+    def test_a_folder_of_another_network(self, problem, ranker, tmp_path):
         with store.write_folder(tmp_path / "model") as folder:
             save_attention(ranker, folder)
-        monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 7)
+        other = {"attention": SETTINGS["attention"] | {"layers": [7]}}
         with pytest.raises(
             ValueError,
             match=r"attention-0.safetensors, first.weight: found \(32, 32\); expected \(7, 32",
         ):
             load_attention(
                 store.open_folder(tmp_path / "model"),
-                configure("attentionxml", None, SETTINGS),
+                configure("attentionxml", None, other),
                 problem.tokeniser,
                 ranker.network.encoder,
                 torch.device("cpu"),
             )
+
+    def test_weights_are_averaged_from_an_epoch_of_each_level(self, problem, monkeypatch):
+        averages = []
+        fit = attention_fitting.fit
+
+        def seen(network, batches, training, **named):
+            averages.append((training.average, training.epochs))
+            return fit(network, batches, training, **named)
+
+        monkeypatch.setattr(attention_fitting, "fit", seen)
+        attending = SETTINGS["attention"] | {"epochs": [4, 5], "average_from": [3, 1]}
+        averaged = trained(problem, settings=SETTINGS | {"attention": attending})
+        assert averages == [(pytest.approx(0.25), 4), (pytest.approx(0.8), 5)]
+        plain = trained(
+            problem, settings=SETTINGS | {"attention": attending | {"average_from": []}}
+        )
+        assert averages[2:] == [(0.0, 4), (0.0, 5)]
+        ours = arrays_of(averaged)
+        theirs = arrays_of(plain)
+        assert not np.allclose(ours[0, "first.weight"], theirs[0, "first.weight"])
+
+    def test_average_of_the_last_epoch_is_the_mean_of_its_steps(self, problem, monkeypatch):
+        """Each step of the last epoch counts alike: the mean of weights that were noted beside the training."""
+        noted = []
+        step = Stepper.step
+
+        def noting(stepper, batch, number):
+            result = step(stepper, batch, number)
+            noted.append(stepper.network.first.weight.detach().clone())
+            return result
+
+        monkeypatch.setattr(Stepper, "step", noting)
+        attending = SETTINGS["attention"] | {"epochs": [2, 1], "average_from": [1, 0]}
+        ranker = trained(problem, settings=SETTINGS | {"attention": attending})
+        steps = -(-N // SETTINGS["training"]["batch_size"])
+        for level, weights in enumerate([noted[steps : 2 * steps], noted[2 * steps :]]):
+            assert len(weights) == steps
+            found = ranker.network.levels[level].first.weight
+            torch.testing.assert_close(found.detach(), torch.stack(weights).mean(0))

@@ -79,9 +79,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
     documents = documents_of()
     tokeniser = tokeniser_for(documents, config.encoder)
     tokens = tokeniser(documents.document_texts())
-    embedder = Embedder(
-        tokeniser, LastLayer(first_encoder(tokeniser, tokens, config.encoder, 0)), "float32"
-    )
+    embedder = Embedder(tokeniser, LastLayer(first_encoder(tokeniser, tokens, config)), "float32")
     with pool.threads(1):
         run = NetworkRun(documents, embedder, tokens, tree, config, Work())
         ranker = CascadeFamily().fit(run)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
-import socket
 import sys
-import traceback
 
 import numpy as np
 import pytest
@@ -39,7 +36,6 @@ from longtail.reporting import listening
 from longtail.run_log import RunLog
 from longtail.scale.training import (
     LostRanks,
-    TorchProcessGroup,
     check_method,
     check_sources,
     joined,
@@ -51,12 +47,12 @@ from longtail.steps.process_group import (
     all_reduce_gradients,
     current_group,
     shared_cores,
-    use_group,
 )
 from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.training_run import RunOptions, take_part, train_to_folder, work_folder
 from longtail.tree.tree import LabelTree
+from process_ranks import all_well, close, in_ranks
 from tiny_encoder import tiny_encoder, write_encoder
 
 pytestmark = [
@@ -67,7 +63,6 @@ pytestmark = [
     ),
 ]
 
-_SECONDS = 100
 COUNTS = pytest.mark.parametrize("count", [2, 4])
 TREE = LabelTree(
     np.random.default_rng(1).permutation(14).astype(np.int32),
@@ -76,63 +71,6 @@ TREE = LabelTree(
         np.array([0, 3, 4, 5, 9, 13, 14]),
     ),  # 3 → 6 → 14: 4 ranks are more than the first level
 )
-
-
-def in_ranks(count, body, folder):
-    """Run ``body(ranks)`` in ``count`` processes; return the arrays of each, and how each ended (negative: killed)."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = []
-    for rank in range(count):
-        child = os.fork()
-        if child == 0:
-            os._exit(as_rank(rank, count, port, body, folder))
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    files = [folder / f"rank-{rank}.npz" for rank in range(count)]
-    found = [dict(np.load(file)) if file.exists() else {} for file in files]
-    for file in files:
-        file.unlink(missing_ok=True)
-    return found, codes
-
-
-def as_rank(rank, count, port, body, folder) -> int:
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(count),
-    }
-    os.environ["LOCAL_WORLD_SIZE"] = str(count)
-    faulthandler.dump_traceback_later(
-        _SECONDS, exit=True
-    )  # ranks that wait for each other say where
-    try:
-        group = TorchProcessGroup.join("cpu")
-        with use_group(group):
-            np.savez(folder / f"rank-{rank}.npz", **body(group))
-            group.leave()
-        return 0
-    except (SystemExit, KeyboardInterrupt) as ended:
-        return ended.code if isinstance(ended, SystemExit) else 130
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stderr.flush()
-
-
-def all_well(count, body, folder):
-    found, codes = in_ranks(count, body, folder)
-    assert codes == [0] * count
-    return found
-
-
-def close(found, expected, tolerance):
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 # heads
@@ -582,7 +520,10 @@ def test_a_lost_rank_is_told_in_one_line(tmp_path):
             "xr-linear",
             "torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray",
         ),
-        ("attentionxml", "trained level by level; expected cascadexml, lightxml or xml-cnn"),
+        (
+            "xr-transformer",
+            "level by level; expected cascadexml, lightxml, xml-cnn or attentionxml",
+        ),
         ("inceptionxml", "encoder.kind=inception, which normalises over a batch"),
         ("decaf", "classifiers of label words or phases"),
     ],
@@ -608,7 +549,7 @@ def test_a_normaliser_over_all_labels_is_not_shared():
     )
 
 
-@pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn"])
+@pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn", "attentionxml"])
 def test_methods_that_they_can(method):
     check_method(configure(method))
 

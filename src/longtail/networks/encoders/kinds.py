@@ -7,7 +7,8 @@ words; a package of your own adds one of those with :func:`longtail.methods.regi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +25,6 @@ __all__ = [
     "CNN_CHUNKS",
     "CNN_FILTERS",
     "CNN_WORDS",
-    "LSTM_HIDDEN",
     "Bag",
     "Convolution",
     "EncoderKind",
@@ -35,7 +35,6 @@ __all__ = [
     "WordEncoderKind",
 ]
 
-LSTM_HIDDEN = 256  # numbers of a state in each direction
 # words that a filter of XML-CNN reads, and filters of each
 CNN_WORDS = (2, 4, 8)
 CNN_FILTERS = 128
@@ -94,6 +93,15 @@ class WordEncoderKind(EncoderKind):
     encoder: ClassVar[str]
     depth: ClassVar[int] = 1  # layers
 
+    def options(self, config: Config) -> Mapping[str, Any]:
+        """Return keyword arguments of the encoder's class beside ``(vectors, idf, pad,
+        max_tokens)``.
+
+        Args:
+            config: resolved settings.
+        """
+        return {}
+
     def encoder_class(self) -> type[WordEncoder]:
         """Return the class of the encoder; torch is imported here, not before."""
         kind: type[WordEncoder] = registry.imported(self.encoder)
@@ -108,6 +116,16 @@ class WordEncoderKind(EncoderKind):
         """
         parameters = vocabulary * dimensions + 8 * dimensions * dimensions
         return EncoderShape(dimensions, self.depth, 1, 2 * dimensions, vocabulary, parameters)
+
+    def configured_shape(self, vocabulary: int, dimensions: int, config: Config) -> EncoderShape:
+        """Return :meth:`shape`, for kinds whose shape depends on further settings by these.
+
+        Args:
+            vocabulary: number of words.
+            dimensions: numbers of a word's vector.
+            config: resolved settings.
+        """
+        return self.shape(vocabulary, dimensions)
 
 
 class Transformer(EncoderKind):
@@ -176,9 +194,15 @@ class Lstm(WordEncoderKind):
 
     name = "lstm"
     encoder = "longtail.networks.encoders.lstm:LstmEncoder"
+    trains_in_processes = True
 
-    def shape(self, vocabulary: int, dimensions: int) -> EncoderShape:
+    def options(self, config: Config) -> Mapping[str, Any]:
+        """Return the width of a state, and the dropout of word vectors."""
+        return {"hidden": config.attention.hidden, "word_dropout": config.attention.word_dropout}
+
+    def configured_shape(self, vocabulary: int, dimensions: int, config: Config) -> EncoderShape:
         """Return the shape with the four gates of a state, in both directions."""
-        state = 2 * LSTM_HIDDEN
-        gates = 4 * state * (dimensions + LSTM_HIDDEN)
+        hidden = config.attention.hidden
+        state = 2 * hidden
+        gates = 4 * state * (dimensions + hidden)
         return EncoderShape(state, 1, 1, state, vocabulary, vocabulary * dimensions + gates)

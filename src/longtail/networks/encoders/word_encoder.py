@@ -199,13 +199,27 @@ def make_word_encoder(
     pad: int,
     max_tokens: int,
     seed: int,
+    options: Mapping[str, Any] | None = None,
 ) -> WordEncoder:
     """Return an encoder that starts at ``vectors`` (V, D); all other weights are drawn, the same
     for the same seed.
+
+    Args:
+        kind: name of a registered kind.
+        vectors: of the words.
+        idf: weights of the words (V,).
+        pad: id of padding.
+        max_tokens: longest text.
+        seed: of all weights but the vectors.
+        options: keyword arguments of the kind's class (:meth:`WordEncoderKind.options`).
     """
     with _seeded(seed):
         return _class_of(kind)(
-            torch.from_numpy(np.array(vectors)), torch.from_numpy(np.array(idf)), pad, max_tokens
+            torch.from_numpy(np.array(vectors)),
+            torch.from_numpy(np.array(idf)),
+            pad,
+            max_tokens,
+            **(options or {}),
         )
 
 

@@ -7,9 +7,9 @@ of `updates.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -45,7 +45,10 @@ from longtail.networks.losses import NodeLoss
 if TYPE_CHECKING:
     from longtail.networks.heads.label_text import LabelText
 
-__all__ = ["Head", "HeadKeywords", "HeadSettings", "bits_of", "head_settings"]
+__all__ = ["Head", "HeadKeywords", "HeadSettings", "NodeScores", "bits_of", "head_settings"]
+
+# logits (B, S) from states of tokens (B, T, d), their mask (B, T) and candidates (B, S)
+NodeScores: TypeAlias = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,26 @@ class Head(torch.nn.Module):
         of that type).
 
         In training mode the backward pass records the gradient of these rows for `step`."""
+        return self.local_rows(nodes)
+
+    def scores_by(
+        self, score: NodeScores, states: Tensor, mask: Tensor | None, candidates: Tensor | None
+    ) -> Tensor:
+        """Logits (B, S) of candidates, or of all nodes, by another function than w·x + b, which
+        takes rows by :meth:`local_rows`.
+
+        Args:
+            score: Computes logits from states, mask and candidates.
+            states: Of the tokens (B, T, d).
+            mask: Which tokens there are (B, T), or None for all.
+            candidates: Nodes (B, S), −1 for padding, whose logit means nothing; None for all.
+        """
+        return score(states, mask, candidates)
+
+    def local_rows(self, nodes: Tensor) -> Tensor:
+        """As :meth:`gathered`; of several processes, nodes are counted from the first of this
+        one.
+        """
         result: Tensor = _Gathered.apply(  # type: ignore[no-untyped-call]
             self._anchor(), self, nodes
         )

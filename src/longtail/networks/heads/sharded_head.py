@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from longtail.networks.heads.head import Head, bits_of
+from longtail.networks.heads.head import Head, NodeScores, bits_of
 from longtail.networks.heads.random_rows import draw_rows
 from longtail.networks.heads.updates import HeadRows, sum_dtype
 from longtail.networks.losses import NodeLoss
@@ -44,7 +44,8 @@ class ShardedHead(Head):
     """The local rows of a head, with the interface of a head of all nodes; all ranks call its
     methods in the same order.
 
-    ``scores``, ``full_loss`` and ``best`` take and give this rank's documents, which may be none.
+    ``scores``, ``scores_by``, ``full_loss`` and ``best`` take and give this rank's documents, which
+    may be none.
     """
 
     def __init__(
@@ -122,6 +123,34 @@ class ShardedHead(Head):
     def gathered(self, nodes: Tensor) -> Tensor:
         """Refused: rows of other ranks are never here."""
         raise NotImplementedError("rows of a head that is split among ranks are not handed out")
+
+    def scores_by(
+        self, score: NodeScores, states: Tensor, mask: Tensor | None, candidates: Tensor | None
+    ) -> Tensor:
+        """Logits (B, S) of this rank's documents by ``score``, which is given the states of all
+        ranks' documents and, of each, the candidates on this rank, counted from its first node;
+        see `Head.scores_by`.
+        """
+        everywhere, lengths, slots = self._to_all(states, candidates)
+        if mask is not None:
+            mask = self.group.all_gather(mask, lengths)
+        if candidates is None:
+            columns = self.nodes.start, self.n_nodes - self.nodes.stop
+            return self._added(pad(score(everywhere, mask, None), columns), lengths)
+        spread = self.group.all_gather(_widened(candidates.to(torch.int32), slots), lengths)
+        spread = spread - self.nodes.start
+        local = spread.masked_fill((spread < 0) | (spread >= len(self.bias)), -1)
+        # local candidates first, so that no rank computes more slots than the document with the
+        # most of them has
+        order = (local < 0).int().argsort(dim=1, stable=True)
+        most = 0
+        if local.numel():
+            most = int((local >= 0).sum(1).max())
+        order = order[:, :most]
+        compact = local.gather(1, order)
+        scored = score(everywhere, mask, compact).masked_fill(compact < 0, 0)
+        partial = scored.new_zeros(local.shape).scatter(1, order, scored)
+        return self._added(partial, lengths)[:, : candidates.shape[1]]
 
     @torch.no_grad()
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:

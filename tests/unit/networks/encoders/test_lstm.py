@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 
 import numpy as np
@@ -12,7 +13,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from longtail.networks.encoders import lstm
+from longtail.errors import UsageError
 from longtail.networks.encoders.lstm import mean_state
 from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
 
@@ -23,14 +24,11 @@ D = 6
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch):
-    monkeypatch.setattr(lstm, "LSTM_HIDDEN", 4)
-
-
-def encoder_of(seed=0):
+def encoder_of(seed=0, **options):
     vectors = np.random.default_rng(1).normal(size=(V, D)).astype(np.float32)
-    return make_word_encoder("lstm", vectors, np.ones(V, np.float32), 0, 16, seed).double().eval()
+    options = {"hidden": 4} | options
+    made = make_word_encoder("lstm", vectors, np.ones(V, np.float32), 0, 16, seed, options)
+    return made.double().eval()
 
 
 def texts(width=9, filler=0):
@@ -120,7 +118,7 @@ class TestEncoder:
         torch.testing.assert_close(mean_state(H, None), H.float().mean(1))
 
     def test_words_are_dropped_in_training_alone(self):
-        encoder = encoder_of()
+        encoder = encoder_of(word_dropout=0.2)
         (ids, mask) = texts()
         assert torch.equal(encoder.states(ids, mask), encoder.states(ids, mask))
         encoder.train()
@@ -148,3 +146,42 @@ class TestEncoder:
         loaded = WordEncoder.load(tmp_path).eval()
         assert loaded.kind == "lstm"
         assert torch.equal(loaded.states(ids, mask), encoder.states(ids, mask))
+
+
+class TestOptions:
+    def test_folder_has_the_width_of_a_state(self, tmp_path):
+        ours = encoder_of(hidden=3, word_dropout=0.5)
+        ours.float().save(tmp_path)
+        read = WordEncoder.load(tmp_path)
+        assert (read.hidden, read.width) == (3, 6)
+        (ids, mask) = texts()
+        torch.testing.assert_close(ours.states(ids, mask), read.states(ids, mask))
+
+    def test_folder_without_the_width_has_256(self, tmp_path):
+        encoder_of(hidden=256).float().save(tmp_path)
+        about = json.loads((tmp_path / "config.json").read_text())
+        assert about.pop("hidden") == 256
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        assert WordEncoder.load(tmp_path).width == 512
+
+    @pytest.mark.parametrize("hidden", [0, -4, 8193, 2.0, True, "4", None])
+    def test_a_wrong_width_is_refused(self, tmp_path, hidden):
+        encoder_of().float().save(tmp_path)
+        about = json.loads((tmp_path / "config.json").read_text()) | {"hidden": hidden}
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        with pytest.raises(
+            UsageError, match=r"config\.json: found .* as hidden; expected 1 to 8192"
+        ):
+            WordEncoder.load(tmp_path)
+
+    def test_weights_of_another_width_are_refused(self, tmp_path):
+        encoder_of().float().save(tmp_path)
+        about = json.loads((tmp_path / "config.json").read_text()) | {"hidden": 5}
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        with pytest.raises(UsageError, match="weights that do not fit"):
+            WordEncoder.load(tmp_path)
+
+    def test_nothing_is_dropped_where_the_share_is_0(self):
+        (ids, mask) = texts()
+        kept = encoder_of(word_dropout=0.0).train().states(ids, mask)
+        torch.testing.assert_close(kept, encoder_of().states(ids, mask))
