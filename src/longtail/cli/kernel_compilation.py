@@ -211,7 +211,7 @@ def _second_process(configs: Sequence[Config], steps: _Steps) -> Iterator[bool]:
 
 
 def _is_shareable(config: Config) -> bool:
-    """Return whether training can begin without the kernels of text, and search without training."""
+    """Return whether training can begin without kernels of text, and search without training."""
     return ranker_family(config).has_label_tree and not config.gandalf.use
 
 

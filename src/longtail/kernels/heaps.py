@@ -1,5 +1,5 @@
-"""Heaps of scored nodes, one per document, each with its worst node on top: they keep the best few of
-many.
+"""Heaps of scored nodes, one per document, each with its worst node on top: they keep the best few
+of many.
 """
 
 from __future__ import annotations
