@@ -127,7 +127,7 @@ def _step_on_nodes(
     rate: Any,
     keep: Any,  # 1 − rate · λ
 ) -> float:
-    """Visit the children of the root and of every positive node: a step on each, the loss of all."""
+    """Take a step on each child of the root and of every positive node; return their loss."""
     width = parameters.width
     begin = targets.pointers[document]
     end = targets.pointers[document + 1]

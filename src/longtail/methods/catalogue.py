@@ -27,7 +27,8 @@ class Method(msgspec.Struct, frozen=True):
     # family of the network, if there is one: cascade, attention, recursive, or one that a package
     # registers; linear classifiers read its vectors, or join it where it ranks labels itself
     network: str = ""
-    # family of the linear ranker: tree, forest, neighbours, extremetext, or one that a package registers
+    # family of the linear ranker: tree, forest, neighbours, extremetext, or one that a package
+    # registers
     ranker: str = "tree"
 
     @property

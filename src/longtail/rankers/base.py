@@ -4,8 +4,8 @@ labels.
 A family is everything about one kind of ranker: which data and settings it refuses, how it is
 trained in stages that can be resumed, how it is read from a model folder, what a run will take, and
 which settings are worth tuning. The families of Longtail are trees of labels (``tree.py``), trees
-of documents (``forest.py``), nearest documents (``neighbours.py``) and vectors of words with a label
-tree (``extremetext.py``); a package of your own adds one with
+of documents (``forest.py``), nearest documents (``neighbours.py``) and vectors of words with a
+label tree (``extremetext.py``); a package of your own adds one with
 :func:`longtail.methods.register_ranker`."""
 
 from __future__ import annotations
