@@ -169,7 +169,15 @@ class ExtremeTextFamily(RankerFamily):
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
-        """Refuse scores that are no probabilities of logistic classifiers."""
+        """Refuse scores that are no probabilities of logistic classifiers, and label features for
+        several trees.
+        """
+        if config.label_features.tree_kinds:
+            raise ConfigError(
+                f"label_features.tree_kinds: found {list(config.label_features.tree_kinds)} with "
+                f"{config.method}, which has one label tree; expected [], and its kind as "
+                "label_features.kind"
+            )
         if config.search.score != "sigmoid":
             raise ConfigError(
                 f"search.score: found {config.search.score} with {config.method}, whose nodes are "

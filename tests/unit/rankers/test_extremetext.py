@@ -484,6 +484,11 @@ class TestRefusals:
             FAMILY.check(config, documents, None)
         FAMILY.check(configure("extremetext"), documents, None)
 
+    def test_label_features_of_several_trees(self, data):
+        config = configure("extremetext", None, {"label_features": {"tree_kinds": ["output"]}})
+        with pytest.raises(ConfigError, match=r"tree_kinds: found \['output'\].*one label tree"):
+            FAMILY.check(config, points_of(*data).documents, None)
+
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
