@@ -26,7 +26,7 @@ _SMALL_RANKERS: dict[str, dict[str, Any]] = {
     "forest": {"forest": {"trees": 4}},
     "neighbours": {"neighbours": {"learners": 2, "epochs": 3, "dimensions": 16, "index": "exact"}},
     "extremetext": {
-        "extremetext": {"dimensions": 16, "epochs": 10},
+        "extremetext": {"dimensions": 16, "epochs": 60},
         "tree": {"leaf_size": 12},
     },
 }

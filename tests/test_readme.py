@@ -10,7 +10,7 @@ BLOCKS = blocks("README.md")
 EPOCH = re.compile(r"^epoch \d+: loss .*, P@1 ([\d.]+)%", re.M)
 
 
-@pytest.mark.timeout(600)  # a network is trained
+@pytest.mark.timeout(1800)  # a network is trained
 def test_every_block_runs_and_prints_what_the_readme_shows(tmp_path):
     printed = run_blocks("README.md", tmp_path)
     assert (tmp_path / "reader" / "demo" / "labels.png").stat().st_size > 0

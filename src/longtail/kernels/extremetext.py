@@ -127,7 +127,7 @@ def _step_on_nodes(
     rate: Any,
     keep: Any,  # 1 − rate · λ
 ) -> float:
-    """Take a step on the children of the root and of every positive node; return their loss."""
+    """Take a step on each child of the root and of every positive node; return their loss."""
     width = parameters.width
     begin = targets.pointers[document]
     end = targets.pointers[document + 1]

@@ -484,6 +484,10 @@ class TestRefusals:
             FAMILY.check(config, documents, None)
         FAMILY.check(configure("extremetext"), documents, None)
 
+    def test_label_features_of_several_trees(self):
+        with pytest.raises(ConfigError, match=r"tree_kinds: extremetext does not read"):
+            configure("extremetext", None, {"label_features": {"tree_kinds": ["output"]}})
+
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
