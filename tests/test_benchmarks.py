@@ -48,6 +48,7 @@ RUNS = {
     "synthetic_corpus": ["eurlex-4k", "MADE", "--share", "0.01"],
     "tfidf": ["FILE", "--repeat", "1", "--variants", "word"],
     "transformer_methods": ["DATA", "--rows", "xr-transformer", "--members", "", "--encoder", "ENCODER", *CPU],
+    "whole_systems": ["DATA", "--parts", "bonsai", *CPU],
     "xr_ablations": ["DATA", "--rows", "clusters-16", "--encoder", "ENCODER", *CPU],
 }  # fmt: skip
 ELSEWHERE = {

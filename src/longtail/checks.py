@@ -172,10 +172,14 @@ def _check_features(config: Config) -> None:
         problem = "features: found tfidf with cascade.combine=only"
         why = "whose classifiers read the network's vectors"
         raise ConfigError(f"{problem}, {why}; expected cat or dnn, or the method xr-linear")
-    kind = config.label_features.kind
-    if config.features == "dnn" and kind.endswith("text"):
-        problem = f"label_features.kind: found {kind} with features=dnn"
-        raise ConfigError(f"{problem}; expected pifa or graph, or features=cat")
+    of_texts = sorted(kind for kind in config.label_features.kinds if kind.endswith("text"))
+    if config.features == "dnn" and of_texts:
+        name = "kind"
+        if config.label_features.kind not in of_texts:
+            name = "tree_kinds"
+        problem = f"label_features.{name}: found {', '.join(of_texts)} with features=dnn"
+        expected = "expected pifa or graph, output or joint, or features=cat"
+        raise ConfigError(f"{problem}; {expected}")
 
 
 def _reader(config: Config) -> str:

@@ -115,6 +115,8 @@ def test_settings_that_a_folder_does_not_have_are_the_defaults(folder, name):
     loaded = lt.load(path, device="cpu")
     assert golden.predicted(loaded, EXPECTED["texts"]) == expected
     assert (loaded.config.gandalf.threshold, loaded.config.neighbours.learners) == (0.1, 15)
+    assert "tree_kinds" not in config["label_features"]
+    assert loaded.config.label_features.kinds == {config["label_features"]["kind"]}
 
 
 def test_settings_of_attentionxml_were_in_other_groups(folder):

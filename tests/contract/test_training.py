@@ -294,6 +294,8 @@ class TestResume:
         [
             (["--seed", "5"], []),  # other documents are held out
             (["--set", "tree.branching=4"], ["features"]),
+            (["--set", "label_features.kind=joint"], ["features"]),
+            (["--set", 'label_features.tree_kinds=["output"]'], ["features"]),
             (["--set", "ranker.cost_positive=2"], ["features", "tree-0"]),
             (["--set", "search.beam_size=3"], ["features", "tree-0", "ranker-0-0", "ranker-0-1"]),
         ],

@@ -518,6 +518,11 @@ class TestErrors:
                 f"label_features.kind: found {kind} with features=dnn; expected pifa or graph"
                 in message
             )
+        message = fails_early(
+            "bonsai", "--set", "features=dnn",
+            "--set", 'label_features.tree_kinds=["pifa", "text", "output"]',
+        )  # fmt: skip
+        assert "label_features.tree_kinds: found text with features=dnn; expected pifa" in message
 
     def test_unknown_features(self, fails_early):
         assert "features" in fails_early("xr-linear", "--set", "features=bert")

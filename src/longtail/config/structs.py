@@ -56,16 +56,24 @@ class TfIdf(Stage, frozen=True):
             )
 
 
+_LabelFeatureKind = Literal["pifa", "text", "pifa+text", "graph", "graph+text", "output", "joint"]
+
+
 class LabelFeatures(Stage, frozen=True):
     """What a label looks like to the clustering."""
 
     kind: Annotated[
-        Literal["pifa", "text", "pifa+text", "graph", "graph+text"],
+        _LabelFeatureKind,
         Meta(
-            description="mean of its documents' features, those of its text, or both; graph: "
-            "its neighbours', too"
+            description="mean of its documents' features (Bonsai: input), those of its text, or "
+            "both; graph: its neighbours', too; output: labels of the same documents; "
+            "joint: pifa and output"
         ),
     ] = "pifa"
+    tree_kinds: Annotated[
+        tuple[_LabelFeatureKind, ...],
+        Meta(description="the same for each tree of the linear classifiers; empty = kind for all"),
+    ] = ()
     graph_steps: Annotated[
         Count, Meta(description="steps of the random walk from each label, for graph")
     ] = 400
@@ -78,6 +86,17 @@ class LabelFeatures(Stage, frozen=True):
         Meta(ge=0, description="labels with more documents are not walked through; 0 = all are"),
     ] = 500
     graph_features: Annotated[Count, Meta(description="largest features kept of each label")] = 1000
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All kinds that the label trees of a method may be clustered by."""
+        return frozenset({self.kind, *self.tree_kinds})
+
+    def kind_of_tree(self, number: int) -> str:
+        """Return the kind for a tree of the linear classifiers."""
+        if self.tree_kinds:
+            return self.tree_kinds[number]
+        return self.kind
 
 
 class Gandalf(Stage, frozen=True):

@@ -1,5 +1,5 @@
 """What labels look like: the documents that bear them (PIFA), also those of related labels, their
-own text, or both.
+own text, the labels that they share documents with, or two of these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from longtail.kernels.walks import WeightedMembers, keep_largest, weighted_sums
 
 __all__ = ["label_features"]
 
-Kind = Literal["pifa", "text", "pifa+text", "graph", "graph+text"]
+Kind = Literal["pifa", "text", "pifa+text", "graph", "graph+text", "output", "joint"]
 Array = NDArray[Any]
 _Task = Callable[[tuple[int, int]], tuple[Array, Array, Array, Array]]
 _WORK = 1 << 20  # numbers added up in one task
@@ -35,14 +35,17 @@ def label_features(
     graph: sparse.csr_array | None = None,
     keep: int = 1000,
 ) -> Features:
-    """Return a row for each label, l2-normalised, in the columns of the documents' ``features``.
+    """Return a row for each label, l2-normalised, in the columns of the documents' ``features``
+    unless another width is named.
 
-    "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features, each
-    times its relevance where that is below 1; a label without documents takes the features of its
-    text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the normalised label graph of shape
-    (n_labels, n_labels), times these, of which the ``keep`` largest of a row count, before and
-    after. "text": the label's text alone. "pifa+text", "graph+text": both, each normalised, side by
-    side, in twice the columns. A label without either has an empty row."""
+    "pifa" (positive instance feature aggregation, PECOS; the input space of Bonsai): the sum of its
+    documents' features, each times its relevance where that is below 1; a label without documents
+    takes the features of its text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the
+    normalised label graph of shape (n_labels, n_labels), times these, of which the ``keep`` largest
+    of a row count, before and after. "text": the label's text alone. "pifa+text", "graph+text":
+    both, each normalised, side by side, in twice the columns. "output" (Bonsai): its row of YᵀY for
+    the label matrix Y, in a column per label. "joint" (Bonsai): "pifa" and "output", each
+    normalised, side by side. A label without any of these has an empty row."""
     with_graph = kind.startswith("graph")
     with_text = kind.endswith("text")
     if with_text and texts is None:
@@ -58,6 +61,8 @@ def label_features(
         of_texts = _normalised(texts)
     if kind == "text" and of_texts is not None:
         return of_texts
+    if kind == "output":
+        return _shared_documents(label_matrix)
     sums = _sums(features, label_matrix, keep if with_graph else features.sparse.shape[1])
     if of_texts is not None and not with_text:
         sums = _filled(sums, of_texts)
@@ -65,7 +70,17 @@ def label_features(
         sums = _weighted(sums, graph, keep, keep)
     if with_text and of_texts is not None:
         return _beside(sums, of_texts)
+    if kind == "joint":
+        return _beside(sums, _shared_documents(label_matrix))
     return sums
+
+
+def _shared_documents(label_matrix: sparse.csr_array) -> Features:
+    """Return Yᵀ Y, rows normalised; a relevance above 1 counts as 1."""
+    labels = label_matrix.astype(np.float32)
+    labels.eliminate_zeros()
+    labels.data = np.minimum(labels.data, 1)
+    return _sums(Features.of(labels), label_matrix, labels.shape[1])
 
 
 def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Features:
@@ -170,8 +185,9 @@ def _filled(sums: Features, texts: Features) -> Features:
     return Features.of(sums.sparse + keep @ texts.sparse, sums.dense + texts.dense * empty[:, None])
 
 
-def _beside(sums: Features, texts: Features) -> Features:
+def _beside(first: Features, second: Features) -> Features:
     both = Features.of(
-        sparse.hstack([sums.sparse, texts.sparse], "csr"), np.hstack([sums.dense, texts.dense])
+        sparse.hstack([first.sparse, second.sparse], "csr"),
+        np.hstack([first.dense, second.dense]),
     )
     return _normalised(both)

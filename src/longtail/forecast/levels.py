@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longtail.config import Config, LabelFeatures, Tree
 from longtail.forecast.sizes import DataSizes
@@ -105,20 +106,42 @@ def _widths(n_labels: int, tree: Tree) -> list[int]:
     return [*widths[1:], n_labels]
 
 
-def label_numbers(sizes: DataSizes, text: TextForecast, settings: LabelFeatures) -> float:
+def label_numbers(
+    sizes: DataSizes, text: TextForecast, settings: LabelFeatures, kind: str
+) -> float:
     """Return the numbers of all labels' features: a label has those of its documents, and its
-    neighbours' with them.
+    neighbours' with them, or the labels of its documents.
+
+    Args:
+        sizes: of the data.
+        text: features of the documents.
+        settings: of the label graph.
+        kind: of the label features.
     """
     counts = sizes.documents_of_labels
+    if kind == "output":
+        return float(_shared_labels(sizes) @ counts.counts)
     each = text.distinct(counts.values)
-    if settings.kind.startswith("graph"):
+    if kind == "joint":
+        each = each + _shared_labels(sizes)
+    if kind.startswith("graph"):
         each = np.minimum(
             (1 + settings.graph_keep) * each, min(settings.graph_features, text.columns)
         )
     numbers = float(each @ counts.counts)
-    if settings.kind.endswith("+text"):
+    if kind.endswith("+text"):
         return 2 * numbers
     return numbers
+
+
+def _shared_labels(sizes: DataSizes) -> NDArray[np.float64]:
+    """Return at most how many labels the documents of a label have, for each value of
+    ``documents_of_labels``.
+    """
+    labels = sizes.labels_of_documents
+    # of a document that is drawn by one of its labels, the others
+    others = float(labels.values**2 @ labels.counts) / max(labels.sum, 1.0) - 1
+    return np.minimum(1 + others * sizes.documents_of_labels.values, sizes.n_labels)
 
 
 def pruned_weights(text: TextForecast, levels: list[Level], prune: float) -> float:

@@ -72,11 +72,15 @@ class TrainingPlan(NamedTuple):
     network: NetworkForecast | None
     network_labels: float  # numbers of the label features that its tree is clustered by
     levels: list[Level]  # of each tree; none where no linear solver runs
-    trees: int
-    labels: float  # numbers of the label features that these trees are clustered by
+    labels: list[float]  # numbers of the label features that each of these trees is clustered by
     weights: list[float]  # of each level
     stored: list[float]  # their bytes
     other: RankerForecast | None
+
+    @property
+    def trees(self) -> int:
+        """Trees of the linear classifiers."""
+        return len(self.labels)
 
 
 def memory_of_stages(plan: TrainingPlan) -> tuple[StageMemory, ...]:
@@ -142,7 +146,7 @@ def _add_network(
         tokens = rows + network.token_bytes
         course.add("tokens", tokens + 0.5 * network.token_bytes, tokens)
         if network.tree[:-1]:
-            _add_tree(course, plan, tokens, plan.network_labels, 0, 1)
+            _add_tree(course, plan, tokens, plan.network_labels, 0)
         first = (
             tokens
             + here * network.reading_bytes
@@ -176,17 +180,22 @@ def _bootstrap_bytes(plan: TrainingPlan, network: NetworkForecast) -> float:
 
 
 def _add_tree(
-    course: _Course, plan: TrainingPlan, resting: float, numbers: float, width: int, count: int
+    course: _Course, plan: TrainingPlan, resting: float, numbers: float, width: int
 ) -> None:
-    """Add the clustering of ``count`` label trees by label features, ``width`` columns of them
-    dense.
+    """Add the clustering of a label tree by label features.
+
+    Args:
+        course: the stages so far.
+        plan: of the run.
+        resting: bytes that stay in memory.
+        numbers: of the label features.
+        width: dense columns of them.
     """
     labels = plan.sizes.n_labels
     features = _BYTES.label_number * numbers + 8.0 * width * labels
     part = (_BYTES.tree_number * numbers + 6.0 * width * labels) / _BYTES.tree_parts
     working = features + min(plan.threads, _BYTES.tree_parts) * part
-    for _ in range(count):
-        course.add("tree", resting + working, resting)
+    course.add("tree", resting + working, resting)
 
 
 def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
@@ -197,7 +206,8 @@ def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
         return plan.other.stored
     if not plan.levels:
         return 0.0
-    _add_tree(course, plan, resting, plan.labels, plan.joined.dense_width, plan.trees)
+    for numbers in plan.labels:
+        _add_tree(course, plan, resting, numbers, plan.joined.dense_width)
     if plan.config.ranker.dense_penalty == 1:
         scaled = 0.0
     else:

@@ -224,16 +224,19 @@ def _plan(
         if not ranks_alone(config):
             joined = _beside(text, network.width, config)
         if len(network.tree) > 1:  # a tree over labels that look like the text features
-            network_labels = label_numbers(sizes, text, config.label_features)
+            settings = config.label_features
+            network_labels = label_numbers(sizes, text, settings, settings.kind)
     other = ranker_family(config).forecast(sizes, joined, config)
     levels: list[Level] = []
-    labels = 0.0
-    trees = 0
+    labels = list[float]()
     if other is None and not ranks_alone(config):
         levels = tree_levels(sizes, config)
     if levels:
-        trees = config.ranker.trees
-        labels = label_numbers(sizes, joined, config.label_features)
+        settings = config.label_features
+        labels = [
+            label_numbers(sizes, joined, settings, settings.kind_of_tree(number))
+            for number in range(config.ranker.trees)
+        ]
     weights = _weights(sizes, joined, levels, config)
     weight_bytes = _WEIGHT_BYTES[config.ranker.weights]
     return TrainingPlan(
@@ -245,7 +248,6 @@ def _plan(
         network=network,
         network_labels=network_labels,
         levels=levels,
-        trees=trees,
         labels=labels,
         weights=weights,
         stored=[weight_bytes * count for count in weights],
@@ -284,7 +286,7 @@ def _weights(
 def _host_seconds(plan: TrainingPlan) -> float:
     """Return the seconds of all that is done on the machine's own cores."""
     seconds = plan.text.seconds + _COSTS.tree_seconds * plan.network_labels
-    seconds += plan.trees * (_COSTS.tree_seconds * plan.labels + _solver_seconds(plan))
+    seconds += _COSTS.tree_seconds * sum(plan.labels) + plan.trees * _solver_seconds(plan)
     if plan.network is not None:
         seconds += plan.network.seconds
     if plan.other is not None:

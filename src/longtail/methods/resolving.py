@@ -82,7 +82,7 @@ def reads_label_texts(config: Config) -> bool:
     if config.gandalf.use:
         return True
     has_tree = METHODS[config.method].ranker == "tree"
-    if has_tree and config.label_features.kind.endswith("text"):
+    if has_tree and any(kind.endswith("text") for kind in config.label_features.kinds):
         return True
     network = network_of(config)
     return network is not None and network.reads_label_texts(config)

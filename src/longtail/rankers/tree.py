@@ -212,11 +212,12 @@ class TreeFamily(RankerFamily):
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
-        """Refuse settings for another number of levels than the tree, and margins beside a
-        network's scores.
+        """Refuse settings for another number of levels than the tree or of trees than the ensemble,
+        and margins beside a network's scores.
 
         Where the depth of the tree is not known before it is built (a given hierarchy, unbalanced
         k-means), the number of levels is checked when the tree is there."""
+        _check_tree_kinds(config)
         if ranks_alone(config):
             return
         combine = config.cascade.combine
@@ -239,16 +240,20 @@ class TreeFamily(RankerFamily):
         if config.tree.kind == "flat" or _is_of_network(config):
             run = run._replace(parents=None)
         seeds = {f"tree-{number}": config.seed + number for number in range(config.ranker.trees)}
-        inputs = tree_inputs(config, points.inputs)
+        kinds = {
+            f"tree-{number}": config.label_features.kind_of_tree(number)
+            for number in range(config.ranker.trees)
+        }
+        inputs = tree_inputs(config, points.inputs, of_ensemble=True)
         trees = label_trees(
-            points.documents, points.features, points.vectoriser, run, seeds, inputs
+            points.documents, points.features, points.vectoriser, run, seeds, inputs, kinds
         )
         return tuple(trees)
 
     def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
         """Train the classifiers of each label tree."""
         config = run.config
-        inputs = tree_inputs(config, points.inputs)
+        inputs = tree_inputs(config, points.inputs, of_ensemble=True)
         rankers = []
         for number, tree in enumerate(points.trees):
             hints = points.label_hints() if tree.n_levels == 1 else _NO_HINTS
@@ -301,6 +306,25 @@ class TreeFamily(RankerFamily):
         if config.features == "cat":
             space.append("encoder.weight=0.1..1:log")
         return space
+
+
+def _check_tree_kinds(config: Config) -> None:
+    """Refuse label features for another number of trees than are trained."""
+    kinds = list(config.label_features.tree_kinds)
+    if not kinds:
+        return
+    problem = f"label_features.tree_kinds: found {kinds}"
+    if ranks_alone(config):
+        raise ConfigError(
+            f"{problem} with cascade.combine=never, where no linear classifiers have trees; "
+            "expected []"
+        )
+    trees = config.ranker.trees
+    if len(kinds) != trees:
+        raise ConfigError(
+            f"{problem}, {len(kinds)} kinds; expected {trees}, one for each tree (ranker.trees), "
+            "or [] for label_features.kind for all"
+        )
 
 
 def _is_of_network(config: Config) -> bool:

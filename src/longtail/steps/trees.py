@@ -5,7 +5,8 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -44,10 +45,12 @@ def label_trees(
     run: Run,
     seeds: Mapping[str, int],
     inputs: Inputs = EVERYTHING,
+    kinds: Mapping[str, str] | None = None,
 ) -> list[LabelTree]:
     """Return a label tree, given or clustered, for each stage that ``seeds`` names.
 
-    All are clustered by the same features of the labels, each by its own seed.
+    Each is clustered by its own seed; features of the labels are shared by neighbouring trees of
+    one kind.
 
     Args:
         documents: whose labels are clustered.
@@ -56,34 +59,47 @@ def label_trees(
         run: the training run.
         seeds: names of stages, and the seed of each.
         inputs: of the trees (:func:`tree_inputs`).
+        kinds: names of stages, and the label features of each, where they are not
+            ``label_features.kind``.
     """
 
-    @cache
-    def rows() -> Features:
-        settings = run.config.label_features
-        texts = _label_texts(documents, features, vectoriser, run.config)
-        if settings.kind.startswith("graph"):
+    @lru_cache(maxsize=1)
+    def rows(kind: Any) -> Features:
+        texts = _label_texts(documents, features, vectoriser, run.config, kind)
+        if kind.startswith("graph"):
             graph = label_graph_of(documents, run.config, run.work)
         else:
             graph = None
-        return label_features(
-            features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features
-        )
+        keep = run.config.label_features.graph_features
+        return label_features(features, documents.label_matrix, kind, texts, graph, keep)
 
     trees = []
+    kinds = kinds or {}
     for name, seed in seeds.items():
+        kind = kinds.get(name, run.config.label_features.kind)
         with logged_stage("tree") as note:
-            make = partial(_make_tree, documents, rows, run, seed)
+            make = partial(_make_tree, documents, partial(rows, kind), run, seed)
             tree = LabelTree.from_arrays(run.work.arrays(name, make, inputs, versions=True))
             note(" → ".join(f"{width:,}" for width in tree.widths))
         trees.append(tree)
     return trees
 
 
-def tree_inputs(config: Config, of_features: Inputs) -> Inputs:
-    """Return the inputs of label trees that are clustered by features with the inputs given."""
+def tree_inputs(config: Config, of_features: Inputs, *, of_ensemble: bool = False) -> Inputs:
+    """Return the inputs of label trees.
+
+    Args:
+        config: resolved settings.
+        of_features: inputs of the features that labels are clustered by.
+        of_ensemble: whether these are the trees of linear classifiers, which
+            ``label_features.tree_kinds`` is for.
+    """
+    kinds: frozenset[str] = frozenset({config.label_features.kind})
     read = settings_in("label_features.kind", "label_features.graph_features", "tree", "seed")
-    if config.label_features.kind.startswith("graph"):
+    if of_ensemble:
+        kinds = config.label_features.kinds
+        read |= settings_in("label_features.tree_kinds")
+    if any(kind.startswith("graph") for kind in kinds):
         read |= GRAPH_INPUTS
     return of_features | read | {HIERARCHY}
 
@@ -97,9 +113,18 @@ def _make_tree(
 
 
 def _label_texts(
-    documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config
+    documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config, kind: str
 ) -> Features | None:
-    if not config.label_features.kind.endswith("text"):
+    """Return features of the labels' texts; None where trees of this kind do not read them.
+
+    Args:
+        documents: whose labels are clustered.
+        features: of the documents.
+        vectoriser: of texts, unless features were given.
+        config: resolved settings.
+        kind: of the label features.
+    """
+    if not kind.endswith("text"):
         return None
     if documents.label_features is not None:
         rows = prepared_rows(documents.label_features, config.normalise_features)
@@ -136,7 +161,7 @@ def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr
 
 def kept_label_graph(documents: Dataset, config: Config, work: Work) -> sparse.csr_array | None:
     """Return the label graph for the model folder; None where no step of the training needs it."""
-    in_tree = config.label_features.kind.startswith("graph")
+    in_tree = any(kind.startswith("graph") for kind in config.label_features.kinds)
     if not (config.gandalf.use or in_tree or "graph" in config.label_text.parts):
         return None
     return label_graph_of(documents, config, work)

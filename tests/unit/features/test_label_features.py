@@ -226,7 +226,54 @@ def test_texts_in_other_columns_are_refused(three):
         label_features(*three[:2], "text", Features.of(sparse.csr_array((3, 7))))
 
 
+def shared_documents(relevance):
+    """Return the normalised rows of YᵀY, pair by pair."""
+    documents, labels = relevance.shape
+    product = np.zeros((labels, labels))
+    for document in range(documents):
+        for first in range(labels):
+            for second in range(labels):
+                product[first, second] += relevance[document, first] * relevance[document, second]
+    return unit(product)
+
+
+@given(
+    st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 12), st.integers(0, 3), st.booleans()
+)
+@settings(deadline=None, max_examples=40)
+def test_labels_of_the_same_documents(seed, documents, labels, dense, soft):
+    rng = np.random.default_rng(seed)
+    features = random_features(rng, documents, 20, dense)
+    matrix = sparse.random_array(
+        (documents, labels), density=0.4, format="csr", dtype=np.float32, rng=rng
+    )
+    matrix.data += np.float32(0 if soft else 1)  # relevances above 1 count as 1
+    before = matrix.copy()
+    output = label_features(features, matrix, "output")
+    expected = shared_documents(np.minimum(matrix.toarray(), 1).astype(np.float64))
+    assert output.shape == (labels, labels)
+    assert output.widths == (labels, 0)
+    assert np.allclose(plain(output), expected, atol=2e-5)
+    is_well_formed(output)
+    joint = label_features(features, matrix, "joint")
+    assert joint.widths == (20 + labels, dense)
+    pifa = plain(label_features(features, matrix, "pifa"))
+    assert np.allclose(plain(joint), unit(np.hstack([pifa, expected])), atol=2e-5)
+    is_well_formed(joint)
+    assert (matrix != before).nnz == 0  # the caller's is as it was
+
+
+def test_a_stored_zero_is_no_label_of_a_document():
+    matrix = sparse.csr_array([[1.0, 1], [1, 1]])
+    matrix.data[1] = matrix.data[2] = 0
+    output = label_features(Features.of(sparse.csr_array((2, 3))), matrix, "output")
+    assert output.sparse.toarray().tolist() == [[1, 0], [0, 1]]
+    assert output.sparse.nnz == 2
+
+
 def test_no_labels_and_no_documents():
     features = Features.of(sparse.csr_array((4, 5)))
-    assert label_features(features, sparse.csr_array((4, 0)), "pifa").shape == (0, 5)
-    assert label_features(features.take(slice(0)), sparse.csr_array((0, 2)), "pifa").shape == (2, 5)
+    for kind, widths in {"pifa": (5, 5), "output": (0, 2), "joint": (5, 7)}.items():
+        assert label_features(features, sparse.csr_array((4, 0)), kind).shape == (0, widths[0])
+        none = label_features(features.take(slice(0)), sparse.csr_array((0, 2)), kind)
+        assert none.shape == (2, widths[1])

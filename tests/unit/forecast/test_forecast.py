@@ -152,7 +152,7 @@ class TestLabelFeatures:
     def numbers(self, **settings: object) -> float:
         own = config({"label_features": settings}).label_features
         sizes = DataSizes.of(train())
-        return label_numbers(sizes, text_forecast(sizes, config()), own)
+        return label_numbers(sizes, text_forecast(sizes, config()), own, own.kind)
 
     def test_a_label_has_the_columns_of_its_documents(self):
         assert self.numbers() == pytest.approx(_pifa_numbers(train()), rel=0.3)
@@ -169,9 +169,37 @@ class TestLabelFeatures:
         assert self.numbers(kind="graph", graph_features=5) == 5 * 501
         sizes = DataSizes.of(few())
         one = text_forecast(sizes, config())
-        assert (
-            label_numbers(sizes, one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
-        )
+        assert label_numbers(sizes, one, LabelFeatures(graph_keep=1), "graph") <= 4 * one.columns
+
+    def test_labels_of_the_same_documents(self):
+        labels = train().label_matrix
+        numbers = (labels.T @ labels).nnz
+        assert numbers <= self.numbers(kind="output") <= labels.shape[1] ** 2
+        both = self.numbers() + self.numbers(kind="output")
+        assert self.numbers(kind="joint") == pytest.approx(both)
+        alone = Dataset.of(["one", "two", "three"], [["a"], ["b"], ["a"]])
+        sizes = DataSizes.of(alone)
+        text = text_forecast(sizes, config())
+        assert label_numbers(sizes, text, LabelFeatures(), "output") == 2
+
+    def test_each_tree_has_its_numbers(self):
+        kinds = ("pifa", "output", "joint")
+
+        def of_trees(*kinds: str) -> Forecast:
+            settings = {"tree_kinds": list(kinds)}
+            return expected({"ranker": {"trees": len(kinds)}, "label_features": settings})
+
+        mixed = of_trees(*kinds)
+        uniform = [of_trees(kind, kind, kind) for kind in kinds]
+        seconds = [result.seconds[0] for result in uniform]
+        assert mixed.seconds[0] == pytest.approx(sum(seconds) / 3, rel=1e-9)
+        assert seconds[1] < seconds[0] < seconds[2]
+        for kind, result in zip(kinds, uniform, strict=True):
+            assert self.first_tree(of_trees(kind, "pifa", "pifa")) == self.first_tree(result)
+        assert self.first_tree(uniform[0]) < self.first_tree(uniform[2])
+
+    def first_tree(self, result: Forecast) -> int:
+        return next(stage.peak_bytes for stage in result.stages if stage.name == "tree")
 
 
 def _pifa_numbers(documents: Dataset) -> int:

@@ -79,7 +79,13 @@ TRAINING = group("training", "micro_batch", "compile", "checkpoint_steps")  # sp
 TRANSFORMER = {"encoder.name", "encoder.max_tokens", "encoder.pooling", "encoder.cleaning"}
 WORDS = {"encoder.name", "encoder.width", "encoder.max_tokens", "encoder.min_count"}
 CASCADE = {*ALWAYS, *group("cascade", "classifier", "warm_start"), *TRAINING}
-CASCADEXML = {*FEATURES, *TRANSFORMER, *CASCADE, *CLUSTERING, *group("label_features")}
+CASCADEXML = {
+    *FEATURES,
+    *TRANSFORMER,
+    *CASCADE,
+    *CLUSTERING,
+    *group("label_features", "tree_kinds"),  # of several trees of linear classifiers
+}
 RECURSIVE = {
     *FEATURES,
     *ALWAYS,
@@ -95,7 +101,7 @@ RECURSIVE = {
 REQUIRED = {
     "xr-linear": LINEAR_TREE,
     "parabel": LINEAR_TREE,
-    "bonsai": {*LINEAR_TREE, "tree.max_depth"},
+    "bonsai": {*LINEAR_TREE, "tree.max_depth", "label_features.tree_kinds"},
     "plt": LINEAR_TREE,
     "dismec": FLAT,
     "proxml": {*FLAT, "ranker.penalty"},
@@ -441,6 +447,7 @@ class TestOthers:
         )
         # -m counts the root: a tree of 2 levels has one above the labels
         assert bonsai.tree.max_depth == (1 if LABELS[name] < 200_000 else 2)
+        assert bonsai.label_features.kinds == {"pifa"}
         assert (dismec.ranker.cost_positive, dismec.ranker.prune, dismec.ranker.bias) == (
             1,
             0.01,

@@ -25,6 +25,7 @@ PRESETS = [(name, preset) for name, entry in METHODS.items() for preset in (None
         ("annexml", {"forest": {"trees": 5}}, "forest.trees: annexml does not read"),
         ("xr-linear", {"encoder": {"name": "e"}}, "leave it out, or set features=cat, or choose"),
         ("fastxml", {"label_features": {"graph_keep": 3}}, "or set gandalf.use=true, or choose"),
+        ("fastxml", {"label_features": {"tree_kinds": ["pifa"]}}, "tree_kinds: fastxml does not"),
         ("xr-transformer", {"cascade": {"combine": "never"}}, "xr-transformer does not read"),
         ("cascadexml", {"recursive": {"alpha": 2.0}}, r"\(xr-transformer, x-transformer\)$"),
         ("attentionxml", {"cascade": {"layers": [[1]]}}, "cascade.layers: attentionxml does not"),

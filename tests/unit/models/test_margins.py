@@ -178,6 +178,24 @@ def test_settings_of_levels_are_refused_before_training(data):
         lt.Longtail("xr-linear", search={"last_level": "margin", "exact": True})
 
 
+def test_label_features_for_another_number_of_trees_are_refused(data):
+    kinds = {"tree_kinds": ["pifa", "output"]}
+    message = r"tree_kinds: found \['pifa', 'output'\], 2 kinds; expected 3, .*ranker\.trees"
+    with pytest.raises(ConfigError, match=message):
+        lt.Longtail("bonsai", label_features=kinds).fit(data[0])
+    with pytest.raises(ConfigError, match=r"label_features\.tree_kinds.*'input'"):
+        lt.Longtail("bonsai", label_features={"tree_kinds": ["input"] * 3})
+    network = configure("lightxml", None, {"label_features": kinds, "ranker": {"trees": 2}})
+    with pytest.raises(ConfigError, match=r"tree_kinds: .*cascade\.combine=never.*expected \[\]"):
+        ranker_family(network).check(network, data[0], None)
+    joined = configure(
+        "lightxml",
+        None,
+        {"label_features": kinds, "ranker": {"trees": 2}, "cascade": {"combine": "always"}},
+    )
+    ranker_family(joined).check(joined, data[0], None)
+
+
 def test_margins_beside_a_network_are_refused(data):
     def check(config, parents=None):
         ranker_family(config).check(config, data[0], parents)

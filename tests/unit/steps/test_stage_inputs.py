@@ -48,6 +48,7 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
         "gandalf": {"gandalf.use": True, "label_features.kind": "graph+text"},
         "matcher": {"ranker.negatives": "tfn+man", "ranker.shard_labels": 20},
     },
+    "bonsai": {"kinds": {"label_features.tree_kinds": ["joint", "graph+text", "output"]}},
     "dismec": {"hard negatives": {"ranker.hard_negatives": 3, "ranker.shard_labels": 20}},
     "cascadexml": {
         "classifiers": {"cascade.combine": "always"},
