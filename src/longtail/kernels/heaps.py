@@ -1,6 +1,4 @@
-"""Heaps of scored nodes, one per document, each with its worst node on top: they keep the best few
-of many.
-"""
+"""Heaps of scored nodes, one per document, with the worst node on top: they keep the best few."""
 
 from __future__ import annotations
 
