@@ -155,10 +155,9 @@ class _Run:
         every = self.settings.checkpoint_steps
         last = _NO_ROWS
         length = min(len(self.batches), self.total - number * len(self.batches))
-        name = f"epoch {number + 1}"
         total = min(self.batches.n_documents, length * self.batches.batch_size)
         with (
-            reporting.stage(name, total, "documents"),
+            reporting.stage(f"epoch {number + 1}", total, "documents"),
             closing(self.batches.epoch(number, start)) as batches,
         ):
             reporting.advance(meter.documents)
