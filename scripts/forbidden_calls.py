@@ -86,6 +86,10 @@ ALLOWED = {
         "importlib.import_module",
     ): "modules of its own table of families",
     (
+        "src/longtail/networks/losses/base.py",
+        "importlib.import_module",
+    ): "modules of its own folder, whose names are the only values that the setting accepts",
+    (
         "src/longtail/store/durable.py",
         "ctypes.CDLL",
     ): "renameat2 of the C library that is loaded already",
