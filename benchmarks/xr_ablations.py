@@ -28,7 +28,13 @@ from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure, network_of
 from longtail.models.model import Facts, Model
-from longtail.networks.fitting import combined_features, network_run, pretrained_encoder
+from longtail.networks.fitting import (
+    combined_features,
+    network_run,
+    network_trees,
+    pretrained_encoder,
+    untrained_network,
+)
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import hold_out
@@ -97,7 +103,9 @@ def measured(row, documents, test, arguments):
     if network_family is None:
         network = pretrained_encoder(run)
     else:
-        network = network_family.fit(network_run(fitted, features, vectoriser, network_family, run))
+        untrained = untrained_network(fitted, run)
+        trees = network_trees(fitted, features, vectoriser, network_family, run)
+        network = network_family.fit(network_run(fitted, untrained, trees, network_family, run))
     seconds = time.perf_counter() - begin
     for kind in kinds:
         asked = replace_settings(config, features=kind)

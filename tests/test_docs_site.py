@@ -140,7 +140,10 @@ class TestSettings:
         assert "| `cascade.dropout` | list of: number ≥ 0, < 1 | `[]` |" in self.text
 
     def test_methods_that_differ_are_named(self):
-        assert "children of an inner node<br>`2`: parabel, plt; `100`: bonsai |" in self.text
+        assert (
+            "children of an inner node<br>`2`: parabel, plt, extremetext; `100`: bonsai |"
+            in self.text
+        )
 
 
 class TestPictures:

@@ -41,6 +41,7 @@ from longtail.networks.fitting import (
     network_run,
     network_trees,
     pretrained_encoder,
+    untrained_network,
 )
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
@@ -93,10 +94,13 @@ def train(
     if network_family is None:
         network = pretrained_encoder(run)
     else:
+        untrained = untrained_network(labelled, run)  # encoder, tokens
         trees_of_network = network_trees(  # label features, label trees
             labelled, features, vectoriser, network_family, run
         )
-        network = network_family.fit(network_run(labelled, trees_of_network, network_family, run))
+        network = network_family.fit(
+            network_run(labelled, untrained, trees_of_network, network_family, run)
+        )
         current_group().leave()  # of several processes, the first one goes on alone
     features = combined_features(labelled, features, network, run)  # Φcat
     hints = partial(label_hints, labelled, network, run)
@@ -183,8 +187,9 @@ def follow(
     no_features = document_features(replace(labelled, features=None), None, run.config)
     network_family = network_of(config)
     if network_family is not None:
+        untrained = untrained_network(labelled, run)
         trees = network_trees(labelled, no_features, None, network_family, run)
-        network_family.fit(network_run(labelled, trees, network_family, run))
+        network_family.fit(network_run(labelled, untrained, trees, network_family, run))
         current_group().leave()
 
 

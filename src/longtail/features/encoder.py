@@ -155,7 +155,7 @@ class Encoder(TextEncoder):
             # answer
             attention_mask = mask[:, None, None, :]  # (B, 1, 1, T)
         hidden = self._run(ids, attention_mask).hidden_states
-        pooled = dict[int, Tensor]()
+        pooled: dict[int, Tensor] = {}
         for layer in layers:
             vectors = self._pool(hidden[layer], mask)
             if layer in detached:

@@ -53,6 +53,7 @@ __all__ = [
     "network_run",
     "network_trees",
     "pretrained_encoder",
+    "untrained_network",
     "with_levels",
 ]
 
@@ -85,13 +86,18 @@ class Untrained(NamedTuple):
 
 
 def network_run(
-    documents: Dataset, trees: Sequence[LabelTree], family: NetworkFamily, run: Run
+    documents: Dataset,
+    untrained: Untrained,
+    trees: Sequence[LabelTree],
+    family: NetworkFamily,
+    run: Run,
 ) -> NetworkRun:
     """Return what a network is trained on: its encoder, the tokens of the documents, and label
     trees.
 
     Args:
         documents: to train on.
+        untrained: the encoder and the tokens (:func:`untrained_network`).
         trees: of the labels (:func:`network_trees`).
         family: of the network.
         run: settings, stages and validation data.
@@ -99,7 +105,6 @@ def network_run(
     from longtail.networks.losses import loss_of
 
     config = run.config
-    untrained = _untrained(documents, run)
     tree, *more_trees = trees
     loss = None
     if run.loss is not None:
@@ -178,7 +183,7 @@ def with_levels(config: Config, n_labels: int) -> Config:
     return replace_settings(config, tree=family.tree_settings(config, n_labels))
 
 
-def _untrained(documents: Dataset, run: Run) -> Untrained:
+def untrained_network(documents: Dataset, run: Run) -> Untrained:
     """Return the encoder before training, and the tokens of the documents.
 
     A bad file of word vectors is found here, before a label tree is built."""
