@@ -4,8 +4,10 @@ same forever.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import pickle
 import re
 
 import make_golden as golden
@@ -76,6 +78,16 @@ def test_it_loads_and_predicts_the_same(folder, name):
 def test_labels_of_linear_models_are_in_the_same_order(folder, name):
     result = golden.predicted(lt.load(folder(name)), EXPECTED["texts"])
     assert [row["labels"] for row in result] == [row["labels"] for row in EXPECTED["models"][name]]
+
+
+@pytest.mark.parametrize("name", [name for name in LINEAR if name != golden.ENSEMBLE])
+def test_a_model_in_use_can_be_copied_and_pickled(folder, name):
+    model = lt.load(folder(name))
+    expected = golden.predicted(model, EXPECTED["texts"])
+    pickled = pickle.loads(pickle.dumps(model))  # noqa: S301, made here
+    for again in (copy.copy(model), copy.deepcopy(model), pickled):
+        assert golden.predicted(again, EXPECTED["texts"]) == expected
+    assert golden.predicted(model, EXPECTED["texts"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from longtail.config import ExtremeText as Settings
 from longtail.config import Ranker as NodeSettings
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
-from longtail.errors import ConfigError, LongtailError, ModelFolderError
+from longtail.errors import ConfigError, LongtailError, ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.extremetext import (
@@ -106,9 +106,9 @@ class ExtremeText(TreeRanker):
         """
         expected = (self.n_columns, self.dense_width)
         if features.widths != expected:
-            raise ValueError(
+            raise UsageError(
                 f"features: found {features.widths} sparse and dense columns; "
-                f"expected {expected}, as in training"
+                f"expected {expected}, as in training; make them with the model's own vectoriser"
             )
         rows = features.sparse
         columns, positions = np.unique(rows.indices, return_inverse=True)
@@ -273,10 +273,10 @@ class ExtremeTextFamily(RankerFamily):
 
     def tuning_space(self, config: Config, settings: Mapping[str, Any]) -> Sequence[str]:
         """Return the learning rate, the penalty, epochs, and the size of leaves."""
-        own_settings = config.extremetext
+        chosen = config.extremetext
         return [
-            around("extremetext.rate", own_settings.rate),
-            around("extremetext.penalty", own_settings.penalty),
+            around("extremetext.rate", chosen.rate),
+            around("extremetext.penalty", chosen.penalty),
             "extremetext.epochs=10,20,30,40",
             "tree.leaf_size=25,50,100,200",
         ]

@@ -120,6 +120,12 @@ class TreeRanker:
         """The weights and labels as a search reads them."""
         return SearchTree.of(self.levels, self.bias, self.tree.order)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle holds: all but the search tree, whose list cannot be
+        pickled and is made again.
+        """
+        return {name: value for name, value in vars(self).items() if name != "_search_tree"}
+
     def level_features(self, features: Features) -> Features:
         """Return what the levels read of documents: their features."""
         return features

@@ -15,7 +15,7 @@ from longtail.config import ExtremeText as Settings
 from longtail.config import Search
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.errors import ConfigError, LongtailError, ModelFolderError
+from longtail.errors import ConfigError, LongtailError, ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.methods import configure
@@ -296,7 +296,7 @@ class TestSearch:
 
     def test_other_features_are_refused(self, model, queries):
         fewer = Features.of(queries[0].sparse[:, :50], queries[0].dense)
-        with pytest.raises(ValueError, match=r"found \(50, 2\) sparse and dense columns"):
+        with pytest.raises(UsageError, match=r"found \(50, 2\) sparse and dense columns"):
             model.search(fewer, SEARCH, 3)
         assert model.check_widths(*queries[0].widths)
         assert not model.check_widths(50, 2)
